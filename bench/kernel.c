@@ -5,6 +5,7 @@
  *
  * The softmax row has Gelem/s instead of GFLOP/s, and no percentage. */
 #include "kernel/kernel.h"
+
 #include "bench/clock.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,11 +1,10 @@
 /* cmd_completion.c - `mha completion SHELL`: prints a completion script for a shell, generated from the tables of
  * commands and options. */
-#include <string.h>
-
 #include "commands.h"
 #include "option_values.h"
 #include "options.h"
 #include "output.h"
+#include <string.h>
 
 /* Calls `row` for each option of a command. */
 static void each_option(FILE *out, const cli_command *command,

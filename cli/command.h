@@ -7,13 +7,12 @@
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
 
+#include "mha/generate.h"
+#include "mha/mha.h"
 #include <popt.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-
-#include "mha/generate.h"
-#include "mha/mha.h"
 
 /* Exit codes of the program. If signal n ended it, the exit code is 128 + n. */
 enum {

@@ -1,10 +1,9 @@
 /* escape.c - escapes untrusted text for a terminal. Tokens, tensor names and file names are untrusted: their control
  * characters could clear the screen, change the window title, or reverse the direction of the text that follows. */
+#include "output.h"
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
-
-#include "output.h"
 
 /* Returns true for C0 and C1 controls, DEL, line separators, and characters that change direction or are invisible. */
 static bool is_unsafe(utf8proc_int32_t c)

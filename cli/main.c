@@ -2,11 +2,6 @@
  *
  * The result is collected in memory and written to stdout at the end, so stdout receives a complete result or nothing.
  */
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "commands.h"
 #include "memory.h"
 #include "option_values.h"
@@ -16,6 +11,10 @@
 #include "session.h"
 #include "suggest.h"
 #include "word_wrap.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 const cli_command *const cli_commands[] = {
 #define CLI__X(name) &cli_##name,

@@ -2,12 +2,11 @@
 #define _GNU_SOURCE /* declares fopencookie */
 #include "memory.h"
 
+#include "output.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "output.h"
 
 static struct {
     const cli_session *session;

@@ -2,10 +2,9 @@
  * values with this table. */
 #include "option_values.h"
 
-#include <string.h>
-
 #include "options.h"
 #include "output.h"
+#include <string.h>
 
 const char option_models[] = "builtin minilm";
 

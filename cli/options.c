@@ -1,16 +1,15 @@
 /* options.c - the table of shared options, and the parser. Flags select the shared options of a command (command.h). */
 #include "options.h"
 
+#include "memory.h"
+#include "output.h"
+#include "suggest.h"
+#include "word_wrap.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "memory.h"
-#include "output.h"
-#include "suggest.h"
-#include "word_wrap.h"
 
 static cli_options given;                    /* values set by popt, copied into the session after parsing */
 static const char **model_names;             /* all -m values, terminated by NULL; NULL if not given */

@@ -1,6 +1,7 @@
 /* output.c - writes error messages, JSON, CSV and colors, and the results to stdout. Escaping is in escape.c. */
 #include "output.h"
 
+#include "session.h"
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -8,8 +9,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
-
-#include "session.h"
 
 /* ---- failures ---- */
 

@@ -2,9 +2,8 @@
 #ifndef CLI_OUTPUT_H
 #define CLI_OUTPUT_H
 
-#include <jansson.h>
-
 #include "command.h"
+#include <jansson.h>
 
 /* ---- failures: each prints one line to stderr and returns the exit code ---- */
 

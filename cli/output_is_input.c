@@ -2,17 +2,16 @@
  * a folder or a model, except those marked as outputs. */
 #include "output_is_input.h"
 
+#include "model_name.h"
+#include "option_values.h"
+#include "options.h"
+#include "output.h"
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include "model_name.h"
-#include "option_values.h"
-#include "options.h"
-#include "output.h"
 
 /* ---- comparison with one input ---- */
 

@@ -1,8 +1,7 @@
 /* result_file.c - checks the output file given by -o before a long computation, and writes the file at the end. */
+#include "output.h"
 #include <stdio.h>
 #include <unistd.h>
-
-#include "output.h"
 
 /* Checks the name of the output. */
 static int check_name(const cli_session *session)

@@ -2,6 +2,7 @@
  * call them. */
 #include "session.h"
 
+#include "output.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -10,8 +11,6 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-#include "output.h"
 
 /* ---- signals ---- */
 

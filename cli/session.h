@@ -2,9 +2,8 @@
 #ifndef CLI_SESSION_H
 #define CLI_SESSION_H
 
-#include <sys/types.h>
-
 #include "command.h"
+#include <sys/types.h>
 
 /* Ignores SIGPIPE and SIGXFSZ (EPIPE and EFBIG are then ordinary errors) and records SIGINT, SIGTERM and SIGHUP. If
  * a mapped file shrinks, the program ends with a message and CLI_REFUSED. Opens descriptors 0 to 2 if they are

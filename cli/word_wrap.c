@@ -1,11 +1,10 @@
 /* word_wrap.c - see word_wrap.h. */
 #include "word_wrap.h"
 
+#include "output.h"
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "output.h"
 
 static void new_line(FILE *out, int indent)
 {

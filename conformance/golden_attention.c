@@ -1,11 +1,11 @@
 /* golden_attention.c - runs the golden cases of the attention operator. index.json describes the cases, and one file
  * per case contains its inputs and expected results. */
-#include <math.h>
-#include <string.h>
-
 #include "conformance/golden_attention.h"
+
 #include "output.h"
 #include "session.h"
+#include <math.h>
+#include <string.h>
 
 /* ---- description ---- */
 

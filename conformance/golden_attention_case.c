@@ -1,10 +1,9 @@
 /* golden_attention_case.c - reads the recorded operands of an operator case, and compares results with recorded
  * results. */
-#include <math.h>
-#include <string.h>
-
 #include "conformance/golden_attention.h"
 #include "output.h"
+#include <math.h>
+#include <string.h>
 
 bool verify_records(const verify_entry *e, const char *output)
 {

@@ -1,7 +1,6 @@
 /* golden_gradients.c - compares the gradients of a golden case of the attention operator. */
-#include <string.h>
-
 #include "conformance/golden_attention.h"
+#include <string.h>
 
 /* Recorded gradients, and the computed gradients to compare with them. Gradients of q, k and v have the dtype of the
  * case; all other gradients are float. */

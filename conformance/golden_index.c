@@ -1,10 +1,9 @@
 /* golden_index.c - reads index.json and the tensor files of a golden folder, and checks them before use. */
+#include "conformance/golden_folder.h"
+#include "output.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>
-
-#include "conformance/golden_folder.h"
-#include "output.h"
 
 mha_status verify_fault(const verify_entry *e, const char *format, ...)
 {

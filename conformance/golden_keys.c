@@ -1,11 +1,10 @@
 /* golden_keys.c - lists the keys and names that index.json of a golden folder may contain. An unknown key or name might
  * require a check that is not implemented, so it ends the run. Keys that are only remarks are listed, but never
  * read. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "conformance/golden_folder.h"
 #include "output.h"
+#include <stdlib.h>
+#include <string.h>
 
 enum { FORMAT = 1 }; /* required value of the key "format", if present */
 

@@ -2,9 +2,8 @@
  *
  * PyTorch's masks are true for masked keys, but the library's masks are true for unmasked keys. The learned key and
  * value (bias_k, bias_v) and the key of zeros are appended to the projected keys and values, and are never masked. */
-#include <string.h>
-
 #include "conformance/golden_ops.h"
+#include <string.h>
 
 typedef struct module {
     ops_case *c;

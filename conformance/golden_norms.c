@@ -1,8 +1,7 @@
 /* golden_norms.c - compares norms and cross entropy, forward and backward, with golden results. */
+#include "conformance/golden_ops.h"
 #include <math.h>
 #include <string.h>
-
-#include "conformance/golden_ops.h"
 
 /* ---- norms ---- */
 

@@ -1,11 +1,11 @@
 /* golden_ops.c - compares single operations with golden results. Each kind of operation has one file, with tensors
  * named CASE/TENSOR. */
-#include <math.h>
-#include <string.h>
-
 #include "conformance/golden_ops.h"
+
 #include "output.h"
 #include "session.h"
+#include <math.h>
+#include <string.h>
 
 /* ---- rope ---- */
 

@@ -1,9 +1,8 @@
 /* golden_ops_case.c - reads the recorded tensors of a case, allocates its memory, and compares its results. */
-#include <math.h>
-#include <string.h>
-
 #include "conformance/golden_ops.h"
 #include "output.h"
+#include <math.h>
+#include <string.h>
 
 static const char *path_of(const ops_case *c, const char *name, char path[160])
 {

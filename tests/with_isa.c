@@ -2,12 +2,11 @@
  *
  * Sets MHA_ISA and executes PROGRAM. If this CPU lacks the ISA, exits with status 77 (skipped) and prints the reason.
  */
+#include "mha/ctx.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "mha/ctx.h"
 
 enum { ISAS_MAX = 16, SKIPPED = 77, MISUSE = 2 };
 

@@ -1,5 +1,6 @@
 /* live.c - opens a model from memory and encodes texts, for the page of `mha live`. */
 #include "live.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

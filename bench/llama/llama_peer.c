@@ -1,6 +1,5 @@
 /* llama_peer.c - runs models in llama.cpp for bench/models.py. Built by bench/llama/build.sh. */
 #include "llama.h"
-
 #include <stdlib.h>
 #include <string.h>
 

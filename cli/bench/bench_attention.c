@@ -1,15 +1,14 @@
 /* bench_attention.c - measures one row: creates data and plan, times calls, and measures the machine's limits before
  * and after the calls. */
+#include "bench/bench.h"
+#include "output.h"
+#include "session.h"
+#include "shapes.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
-
-#include "bench/bench.h"
-#include "output.h"
-#include "session.h"
-#include "shapes.h"
 
 const bench_row bench_rows[] = {
 #define BENCH__X(name, B, H, Hkv, Lq, Lk, D, causal) {name, B, H, Hkv, Lq, Lk, D, causal, 0},

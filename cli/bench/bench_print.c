@@ -1,10 +1,9 @@
 /* bench_print.c - prints the results of `mha bench` as a table, JSON or CSV with the same values. */
+#include "bench/bench.h"
+#include "output.h"
 #include <math.h>
 #include <string.h>
 #include <sys/utsname.h>
-
-#include "bench/bench.h"
-#include "output.h"
 
 /* Writes the name of the CPU, as reported by the system, to text[capacity]. */
 static void cpu_name(char *text, size_t capacity)

@@ -1,13 +1,12 @@
 /* cmd_bench.c - `mha bench attention`: measures the speed of the operator as a rate and as a fraction of the machine's
  * limit. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "bench/bench.h"
 #include "commands.h"
 #include "options.h"
 #include "output.h"
 #include "session.h"
+#include <stdlib.h>
+#include <string.h>
 
 static struct {
     const char *rows, *dtype, *seconds_text;

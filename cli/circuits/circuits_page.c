@@ -1,11 +1,10 @@
 /* circuits_page.c - writes the page of patching and knockout: the grids, and the maps of the heads in both runs. */
 #include "circuits/circuits_page.h"
 
-#include <math.h>
-
 #include "circuits/head_numbers.h"
 #include "output.h"
 #include "page/page_file.h"
+#include <math.h>
 
 enum { WEIGHTS_MAX = 1 << 20 }; /* maps with more weights in total are left out of the page */
 

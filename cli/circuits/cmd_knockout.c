@@ -1,13 +1,12 @@
 /* cmd_knockout.c - `mha knockout`: what happens to the answer if tokens cannot attend to other tokens. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "circuits/prompt_report.h"
 #include "commands.h"
 #include "input/input.h"
 #include "options.h"
 #include "output.h"
 #include "page/page_file.h"
+#include <stdlib.h>
+#include <string.h>
 
 static prompt_request request = {.alone = true};
 static struct {

@@ -1,8 +1,4 @@
 /* cmd_patch.c - `mha patch`: what happens to the answer if one part of a run is taken from another run. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "circuits/head_numbers.h"
 #include "circuits/patch_plan.h"
 #include "circuits/prompt_report.h"
@@ -12,6 +8,9 @@
 #include "options.h"
 #include "output.h"
 #include "page/page_file.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { GRIDS_MAX = 2 * MHA_SITES, MANY_PASSES = 10000, SKIPPED = -1 };
 

@@ -2,13 +2,12 @@
  * curves whose width is the size of the effect, and a list of the effects. */
 #include "circuits/edge_figure.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "draw/figure.h"
 #include "draw/figure_paint.h"
 #include "output.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { LINE = 15, LIST = 190, INTERVAL = 50, WIDEST = 5 };
 

@@ -1,12 +1,11 @@
 /* edge_graph.c - places the nodes of a model, and selects the strongest edges. */
 #include "circuits/edge_graph.h"
 
+#include "circuits/head_numbers.h"
+#include "output.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "circuits/head_numbers.h"
-#include "output.h"
 
 enum { WIDE = 640, TALL = 900, MARGIN = 16, END_WIDTH = 84, GAP = 6 };
 

@@ -2,13 +2,12 @@
  * */
 #include "circuits/effect_grid.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "circuits/head_numbers.h"
 #include "input/tokens.h"
 #include "output.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* ---- heads by number ---- */
 

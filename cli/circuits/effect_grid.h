@@ -3,9 +3,8 @@
 #ifndef CLI_CIRCUITS_EFFECT_GRID_H
 #define CLI_CIRCUITS_EFFECT_GRID_H
 
-#include <jansson.h>
-
 #include "circuits/prompt_cases.h"
+#include <jansson.h>
 
 /* Values of one metric, shaped [rows..., columns]. The axes are named "layer", "head", "position" or otherwise. Heads
  * have their numbers in the unpruned model (head_numbers.h), so that the axes of heads are the same in all layers. */

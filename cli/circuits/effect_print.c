@@ -1,12 +1,11 @@
 /* effect_print.c - prints an effect grid in the terminal, and makes a map of it for figures: rows down, the last axis
  * across, colored by the change. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "circuits/effect_grid.h"
 #include "lens/circuit_map.h"
 #include "output.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { CELL = 7, MARGIN = 8, MAP_NAME = 32, VALUE_TEXT = 32, TITLE = 200 };
 

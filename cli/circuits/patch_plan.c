@@ -1,13 +1,12 @@
 /* patch_plan.c - parses the options of `mha patch`. */
 #include "circuits/patch_plan.h"
 
-#include <string.h>
-
 #include "circuits/prompt_report.h"
 #include "draw/figure.h"
 #include "heads/state_path.h"
 #include "options.h"
 #include "output.h"
+#include <string.h>
 
 enum { EDGES_SHOWN = 12 };
 

@@ -1,15 +1,13 @@
 /* prompt_cases.c - reads pairs of prompts: tokens, answers and the measured position. */
 #include "circuits/prompt_cases.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include <jansson.h>
-
 #include "input/input.h"
 #include "input/sequence.h"
 #include "options.h"
 #include "output.h"
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* ---- tokens ---- */
 

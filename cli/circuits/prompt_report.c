@@ -1,10 +1,6 @@
 /* prompt_report.c - prints what was measured, and writes the grids as text, JSON, CSV, figure or page. */
 #include "circuits/prompt_report.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "circuits/circuits_page.h"
 #include "circuits/edge_figure.h"
 #include "circuits/head_numbers.h"
@@ -12,6 +8,9 @@
 #include "input/tokens.h"
 #include "lens/map_figure.h"
 #include "output.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 static const char *const metric_names[] = {"logit-diff", "logprob", "kl"};
 

@@ -1,10 +1,9 @@
 /* chart.c - draws curves with cairo in stacked panels, each with its own y axis on the left. */
 #include "draw/chart.h"
 
+#include "draw/figure_paint.h"
 #include <math.h>
 #include <stdio.h>
-
-#include "draw/figure_paint.h"
 
 enum { WIDTH = 720, PANEL = 150, LEFT = 90, RIGHT = 24, TOP = 64, BOTTOM = 46, GAP = 34, TICKS = 4 };
 

@@ -1,7 +1,4 @@
 /* cmd_draw.c - `mha draw`: draws the attention map of one head or of all heads as PNG, SVG or PDF. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "commands.h"
 #include "draw/figure.h"
 #include "draw/figure_paint.h"
@@ -10,6 +7,8 @@
 #include "options.h"
 #include "output.h"
 #include "page/color_option.h"
+#include <stdlib.h>
+#include <string.h>
 
 static struct {
     char *head, *scale, *colors, *font;

@@ -6,11 +6,10 @@
  */
 #include "draw/figure.h"
 
+#include "draw/figure_paint.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "draw/figure_paint.h"
 
 enum { LABEL_MAX = 120, GAP = 5, AXIS = 16 };
 

@@ -2,10 +2,9 @@
 #ifndef CLI_DRAW_FIGURE_H
 #define CLI_DRAW_FIGURE_H
 
+#include "mha/mha.h"
 #include <stddef.h>
 #include <stdint.h>
-
-#include "mha/mha.h"
 
 /* The attention map of one head. */
 typedef struct figure {

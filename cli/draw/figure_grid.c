@@ -1,9 +1,8 @@
 /* figure_grid.c - draws the maps of all heads: a row per layer, a column per head number, a label below each map. */
-#include <math.h>
-#include <stdio.h>
-
 #include "draw/figure.h"
 #include "draw/figure_paint.h"
+#include <math.h>
+#include <stdio.h>
 
 enum { LAYER = 46, NUMBERS = 16, CAPTION = 14, GAP = 6, WIDEST = 1000, SIDE_MIN = 32, SIDE_MAX = 72 };
 

@@ -1,15 +1,14 @@
 /* figure_paint.c - draws with cairo, and encodes figures as PNG, SVG and PDF. */
 #include "draw/figure_paint.h"
 
+#include "draw/figure.h"
+#include "page/color_scale.h"
 #include <cairo-pdf.h>
 #include <cairo-svg.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "draw/figure.h"
-#include "page/color_scale.h"
 
 /* ---- output of a cairo surface ---- */
 

@@ -2,12 +2,11 @@
 #ifndef CLI_DRAW_FIGURE_PAINT_H
 #define CLI_DRAW_FIGURE_PAINT_H
 
+#include "page/color_scale.h"
 #include <cairo.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include "page/color_scale.h"
 
 /* Sizes in points; at scale 1, a point is one pixel of a PNG. */
 enum {

@@ -1,14 +1,13 @@
 /* cmd_diff.c - `mha diff`: compares the tensors and heads of two models, and their embeddings and loss on texts. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "commands.h"
 #include "heads/head_texts.h"
 #include "input/input.h"
 #include "input/text_reader.h"
 #include "output.h"
 #include "word_wrap.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 typedef struct diff {
     cli_session *session;

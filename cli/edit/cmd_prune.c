@@ -1,13 +1,12 @@
 /* cmd_prune.c - `mha prune`: removes heads, or searches for the largest number of heads that can be removed. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "commands.h"
 #include "draw/figure.h"
 #include "edit/prune_job.h"
 #include "options.h"
 #include "output.h"
 #include "word_wrap.h"
+#include <stdlib.h>
+#include <string.h>
 
 static prune_options given;
 

@@ -1,12 +1,11 @@
 /* cmd_regroup.c - `mha regroup`: merges key/value heads and evaluates the result on held-out texts. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "commands.h"
 #include "edit/held_out_evaluation.h"
 #include "options.h"
 #include "output.h"
 #include "word_wrap.h"
+#include <stdlib.h>
+#include <string.h>
 
 static struct {
     char *both, *keys, *values, *method, *ridge, *test;

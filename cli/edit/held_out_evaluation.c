@@ -1,13 +1,12 @@
 /* held_out_evaluation.c - see held_out_evaluation.h. */
 #include "edit/held_out_evaluation.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "output.h"
 #include "session.h"
 #include "word_wrap.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* Minimum seconds of a timed pass. The time of shorter passes varied by 50 % between runs, even the minimum of several
  * passes. */

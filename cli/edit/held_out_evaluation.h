@@ -3,9 +3,8 @@
 #ifndef CLI_EDIT_HELD_OUT_EVALUATION_H
 #define CLI_EDIT_HELD_OUT_EVALUATION_H
 
-#include <jansson.h>
-
 #include "edit/held_out_texts.h"
+#include <jansson.h>
 
 typedef struct held_out_evaluation {
     mha_edit_evaluation of;

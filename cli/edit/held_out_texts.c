@@ -1,11 +1,10 @@
 /* held_out_texts.c - see held_out_texts.h. */
 #include "edit/held_out_texts.h"
 
-#include <stdlib.h>
-
 #include "heads/head_texts.h"
 #include "input/text_reader.h"
 #include "output.h"
+#include <stdlib.h>
 
 /* Removes held-out texts that are also in `learn`. */
 static int drop_learned(cli_session *s, const cli_texts *learn, cli_texts *held)

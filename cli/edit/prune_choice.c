@@ -1,11 +1,10 @@
 /* prune_choice.c - determines the heads to remove: jointly, by a score, or by a list of head numbers. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "edit/prune_job.h"
 #include "input/input.h"
 #include "options.h"
 #include "output.h"
+#include <stdlib.h>
+#include <string.h>
 
 static const char joint[] = "joint";
 

@@ -1,13 +1,12 @@
 /* prune_curve.c - `mha prune --search`: prints the curve of mha/prune_search.h as a table, JSON or a figure. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "draw/chart.h"
 #include "edit/prune_job.h"
 #include "output.h"
 #include "session.h"
 #include "word_wrap.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 typedef struct search {
     prune_job *job;

@@ -2,9 +2,8 @@
 #ifndef CLI_EDIT_PRUNE_JOB_H
 #define CLI_EDIT_PRUNE_JOB_H
 
-#include <jansson.h>
-
 #include "edit/held_out_evaluation.h"
+#include <jansson.h>
 
 /* Values of the options as given; NULL if absent. */
 typedef struct prune_options {

@@ -1,11 +1,10 @@
 /* prune_parts.c - the kinds of heads that `mha prune` can remove from a model, and the lists of removed heads. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "edit/prune_job.h"
 #include "input/source_target.h"
 #include "options.h"
 #include "output.h"
+#include <stdlib.h>
+#include <string.h>
 
 /* ---- parts ---- */
 

@@ -1,6 +1,4 @@
 /* cmd_heads.c - `mha heads`: measures every head of a model on texts; prints a table, a labeled grid, JSON or CSV. */
-#include <math.h>
-
 #include "commands.h"
 #include "heads/head_diversity.h"
 #include "heads/head_roles.h"
@@ -16,6 +14,7 @@
 #include "output.h"
 #include "page/color_option.h"
 #include "word_wrap.h"
+#include <math.h>
 
 static struct {
     int maps, no_probe, diversity;

@@ -1,10 +1,9 @@
 /* diversity_print.c - prints how similar heads are: a table of layers, and the most similar pairs. */
-#include <math.h>
-#include <stdlib.h>
-
 #include "heads/head_diversity.h"
 #include "output.h"
 #include "word_wrap.h"
+#include <math.h>
+#include <stdlib.h>
 
 enum { SHOWN = 5, WIDTH = 11 };
 

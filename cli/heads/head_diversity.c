@@ -1,10 +1,9 @@
 /* head_diversity.c - writes the measures of mha/diversity.h as JSON. */
 #include "heads/head_diversity.h"
 
-#include <math.h>
-
 #include "heads/heads_json.h"
 #include "output.h"
+#include <math.h>
 
 /* Returns true for a divergence, which is 0 for identical heads and compares heads of all layers. All other measures
  * are similarities and compare heads of one layer. */

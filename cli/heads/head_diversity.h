@@ -2,9 +2,8 @@
 #ifndef CLI_HEADS_HEAD_DIVERSITY_H
 #define CLI_HEADS_HEAD_DIVERSITY_H
 
-#include <jansson.h>
-
 #include "command.h"
+#include <jansson.h>
 
 /* Computes the measures of mha/diversity.h from at most HEAD_DIVERSITY_ROWS rows of maps. Returns an exit code and
  * prints any error. */

@@ -1,14 +1,13 @@
 /* head_roles.c - runs a model on a tagged text and counts how often each head attends along each role. */
 #include "heads/head_roles.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "heads/heads_json.h"
 #include "heads/roles_text.h"
 #include "output.h"
 #include "word_wrap.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* Sums over the relations of one role, per head [layers, heads]. */
 typedef struct role_sums {

@@ -21,10 +21,9 @@
 #ifndef CLI_HEADS_HEAD_ROLES_H
 #define CLI_HEADS_HEAD_ROLES_H
 
-#include <jansson.h>
-
 #include "command.h"
 #include "input/input.h"
+#include <jansson.h>
 
 enum { HEAD_ROLES = 4, HEAD_ROLES_WORDS = 64 };
 #define HEAD_ROLES_MARGIN 0.10 /* as in Voita et al. 2019 */

@@ -1,13 +1,12 @@
 /* head_texts.c - see head_texts.h. */
 #include "heads/head_texts.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "input/images.h"
 #include "input/source_target.h"
 #include "input/tokens.h"
 #include "output.h"
+#include <stdlib.h>
+#include <string.h>
 
 static int refuse_blank(const cli_session *s, const cli_texts *texts)
 {

@@ -1,12 +1,11 @@
 /* heads_grid.c - prints the grid of heads and its legend. One table contains each label's code, colors and metric. */
 #include "heads/heads_grid.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "output.h"
 #include "page/color_scale.h"
 #include "word_wrap.h"
+#include <math.h>
+#include <string.h>
 
 static const struct style {
     const char *code;

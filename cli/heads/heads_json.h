@@ -2,9 +2,8 @@
 #ifndef CLI_HEADS_HEADS_JSON_H
 #define CLI_HEADS_HEADS_JSON_H
 
-#include <jansson.h>
-
 #include "mha/mha.h"
+#include <jansson.h>
 
 /* Appends `item`, taking ownership of it, and returns `array`. On failure, or if either is NULL, frees both and returns
  * NULL. */

@@ -1,11 +1,10 @@
 /* heads_table.c - prints the measured heads of a model as a table and as CSV. */
 #include "heads/heads_table.h"
 
+#include "output.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "output.h"
 
 /* Columns of the table, most useful first. Columns that do not fit the terminal are omitted. */
 static const struct {

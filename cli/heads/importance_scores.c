@@ -1,14 +1,13 @@
 /* importance_scores.c - maps --by and its options to mha/importance.h. */
 #include "heads/importance_scores.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "heads/heads_json.h"
 #include "input/scores_file.h"
 #include "options.h"
 #include "output.h"
 #include "word_wrap.h"
+#include <stdlib.h>
+#include <string.h>
 
 struct importance_scores_given importance_scores_given;
 

@@ -2,11 +2,10 @@
 #ifndef CLI_HEADS_IMPORTANCE_SCORES_H
 #define CLI_HEADS_IMPORTANCE_SCORES_H
 
-#include <jansson.h>
-
 #include "heads/state_path.h"
 #include "input/head_part.h"
 #include "input/input.h"
+#include <jansson.h>
 
 /* Values of the options as given; NULL if absent. */
 extern struct importance_scores_given {

@@ -1,12 +1,11 @@
 /* pair_scores.c - see pair_scores.h. */
 #include "heads/pair_scores.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 #include "input/head_part.h"
 #include "output.h"
 #include "word_wrap.h"
+#include <math.h>
+#include <stdlib.h>
 
 /* A head with its score. */
 typedef struct scored {

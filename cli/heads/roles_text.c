@@ -1,10 +1,9 @@
 /* roles_text.c - see roles_text.h. */
 #include "heads/roles_text.h"
 
+#include "output.h"
 #include <stdlib.h>
 #include <string.h>
-
-#include "output.h"
 
 const char *const roles_names[HEAD_ROLES] = {"subject", "object", "determiner", "pronoun"};
 

@@ -1,10 +1,9 @@
 /* state_path.c - see state_path.h. */
 #include "heads/state_path.h"
 
+#include "output.h"
 #include <stdio.h>
 #include <string.h>
-
-#include "output.h"
 
 char *state_path_given;
 

@@ -2,10 +2,9 @@
 #ifndef CLI_INPUT_HEAD_PART_H
 #define CLI_INPUT_HEAD_PART_H
 
+#include "mha/mha.h"
 #include <stdbool.h>
 #include <stddef.h>
-
-#include "mha/mha.h"
 
 /* One kind of heads: the heads of a model, or the cross-attention of a decoder. */
 typedef struct head_part {

@@ -1,12 +1,11 @@
 /* images.c - see images.h. */
 #include "input/images.h"
 
+#include "output.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-
-#include "output.h"
 
 bool cli_names_image(const char *text)
 {

@@ -2,9 +2,8 @@
 #ifndef CLI_INPUT_INPUT_H
 #define CLI_INPUT_INPUT_H
 
-#include <jansson.h>
-
 #include "command.h"
+#include <jansson.h>
 
 /* Texts from the arguments or from a file, split into lines or paragraphs or read whole (text_reader.h). Every text is
  * valid UTF-8, has bytes[i] bytes and is followed by a NUL; with `allow_nul`, it may also contain NUL. */

@@ -1,14 +1,13 @@
 /* model_folder.c - see model_folder.h. */
 #include "input/model_folder.h"
 
+#include "output.h"
+#include "suggest.h"
 #include <dirent.h>
 #include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include "output.h"
-#include "suggest.h"
 
 #define RULE                                                                                                          \
     "a model must be a folder with config.json, tokenizer.json and model.safetensors, or a GGUF file, or minilm, or " \

@@ -1,13 +1,12 @@
 /* open_model.c - opens -m MODEL: a folder, "minilm" or "builtin". */
-#include <limits.h>
-#include <string.h>
-
 #include "input/input.h"
 #include "input/model_folder.h"
 #include "model_name.h"
 #include "options.h"
 #include "output.h"
 #include "session.h"
+#include <limits.h>
+#include <string.h>
 
 static char folder[PATH_MAX]; /* the model folder of this run */
 

@@ -1,16 +1,15 @@
 /* read_json.c - reads JSON files named by options, with bounded memory. */
+#include "input/input.h"
+#include "input/text_reader.h"
+#include "memory.h"
+#include "output.h"
+#include "session.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include "input/input.h"
-#include "input/text_reader.h"
-#include "memory.h"
-#include "output.h"
-#include "session.h"
 
 /* Limits of a JSON file. Every value and key except the first follows one of the marks , : [ { and jansson allocates up
  * to 150 bytes per mark, so memory stays below 200 MiB including the text. The largest file that a command writes, the

@@ -1,12 +1,11 @@
 /* removed_edges.c - see removed_edges.h. */
 #include "input/removed_edges.h"
 
+#include "options.h"
+#include "output.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "options.h"
-#include "output.h"
 
 /* Reads a number from 0 to most - 1. Returns the text after it, or NULL. */
 static const char *read_index(const char *text, int64_t max, int64_t *index)

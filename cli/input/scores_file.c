@@ -1,15 +1,14 @@
 /* scores_file.c - see scores_file.h. The first character distinguishes the formats: JSON begins with a brace. */
 #include "input/scores_file.h"
 
-#include <errno.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "input/input.h"
 #include "options.h"
 #include "output.h"
 #include "session.h"
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* State of the parser of a scores file. */
 typedef struct scores {

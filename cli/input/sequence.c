@@ -1,12 +1,11 @@
 /* sequence.c - reads one sequence of tokens, and the tokens and positions that options name. */
 #include "input/sequence.h"
 
+#include "input/images.h"
+#include "output.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "input/images.h"
-#include "output.h"
 
 void cli_sequence_free(cli_sequence *q)
 {

@@ -1,11 +1,10 @@
 /* source_target.c - encodes the source and the target of a text for an encoder-decoder. */
 #include "input/source_target.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "input/tokens.h"
 #include "output.h"
+#include <stdlib.h>
+#include <string.h>
 
 static int encode(const cli_session *s, const mha_model *model, const mha_tokenizer *tokenizer, const char *text,
                   size_t bytes, mha_encoding **out)

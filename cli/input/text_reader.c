@@ -1,15 +1,14 @@
 /* text_reader.c - see text_reader.h. Only one line and one text, or part of a text, are in memory at a time. */
 #include "input/text_reader.h"
 
+#include "output.h"
+#include "session.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include "output.h"
-#include "session.h"
 
 enum { MAX = 16 << 20 };    /* maximum bytes of a text */
 enum { LONGEST = MAX + 2 }; /* maximum bytes of a line, including CR and newline */

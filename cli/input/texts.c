@@ -1,13 +1,12 @@
 /* texts.c - reads the texts of a command into memory, from its arguments, a file or standard input. */
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-
 #include "input/images.h"
 #include "input/input.h"
 #include "input/text_reader.h"
 #include "output.h"
 #include "output_is_input.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 
 /* Memory limit for the texts of a file, including LIST_BYTES per text. With the current line of up to 16 MiB, the
  * program stays below 256 MiB. Arguments are limited by the operating system. */

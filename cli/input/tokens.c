@@ -1,11 +1,10 @@
 /* tokens.c - parses token ids, and prints tokens above their ids. */
 #include "input/tokens.h"
 
+#include "output.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "output.h"
 
 const char *cli_token_text(const mha_tokenizer *tokenizer, int32_t id)
 {

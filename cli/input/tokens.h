@@ -2,9 +2,8 @@
 #ifndef CLI_INPUT_TOKENS_H
 #define CLI_INPUT_TOKENS_H
 
-#include <jansson.h>
-
 #include "input/input.h"
+#include <jansson.h>
 
 /* Returns the token of an id as stored in the file; "" for an unknown id. */
 const char *cli_token_text(const mha_tokenizer *tokenizer, int32_t id);

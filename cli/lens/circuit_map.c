@@ -1,11 +1,10 @@
 /* circuit_map.c - builds and prints tables of results. */
 #include "lens/circuit_map.h"
 
+#include "output.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "output.h"
 
 enum { VALUE_WIDTH = 7, TEXT_WIDTH = 10, MARGIN_MAX = 16 };
 

@@ -1,13 +1,12 @@
 /* circuit_output.c - prints the circuits that `mha circuit` measures: as tables, JSON, CSV and maps of a page. */
 #include "lens/circuit_output.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "lens/lens_page.h"
 #include "output.h"
 #include "word_wrap.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { STRONGEST = 10 };
 

@@ -1,7 +1,4 @@
 /* cmd_attribute.c - `mha attribute`: splits the logit of an answer into the parts that a decoder's components write. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "commands.h"
 #include "lens/attribution_parts.h"
 #include "lens/lens_page.h"
@@ -9,6 +6,8 @@
 #include "output.h"
 #include "page/page_file.h"
 #include "word_wrap.h"
+#include <stdlib.h>
+#include <string.h>
 
 static struct {
     const char *answer, *wrong, *position, *by, *target;

@@ -1,12 +1,11 @@
 /* cmd_circuit.c - `mha circuit`: measures heads from the weights alone: copying, number of directions, composition. */
-#include <string.h>
-
 #include "commands.h"
 #include "input/input.h"
 #include "lens/circuit_output.h"
 #include "options.h"
 #include "output.h"
 #include "page/page_file.h"
+#include <string.h>
 
 static struct {
     const char *compose, *singular;

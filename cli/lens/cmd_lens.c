@@ -1,13 +1,12 @@
 /* cmd_lens.c - `mha lens`: shows what a model predicts after each of its layers. */
-#include <math.h>
-#include <stdlib.h>
-
 #include "commands.h"
 #include "lens/lens_page.h"
 #include "options.h"
 #include "output.h"
 #include "page/page_file.h"
 #include "word_wrap.h"
+#include <math.h>
+#include <stdlib.h>
 
 static struct {
     const char *top, *target, *position;

@@ -2,13 +2,12 @@
  * measured first, so that the columns of a map are as wide as the widest text in them. */
 #include "lens/map_figure.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "draw/figure.h"
 #include "draw/figure_paint.h"
 #include "output.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { LINE = 17, PAD = 8, LETTERS = 16, VALUE_TEXT = 32 };
 enum { BAND = 3000 }; /* width of a map in points beyond which its columns are split, to remain readable */

@@ -1,12 +1,11 @@
 /* cmd_live.c - `mha live`: writes a page that runs a model in the browser, with heads that can be switched off. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "commands.h"
 #include "input/input.h"
 #include "live/live_page.h"
 #include "output.h"
 #include "page/page_file.h"
+#include <stdlib.h>
+#include <string.h>
 
 static struct {
     char *state;

@@ -1,14 +1,13 @@
 /* live_files.c - reads the files that the page of `mha live` contains: those of the model, and the module. */
-#include <errno.h>
-#include <limits.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "input/input.h"
 #include "live/live_page.h"
 #include "model_name.h"
 #include "output.h"
 #include "page/page_gzip.h"
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
 
 #define INDEX "model.safetensors.index.json"
 

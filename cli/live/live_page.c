@@ -1,11 +1,10 @@
 /* live_page.c - the data of the page of `mha live`. */
 #include "live/live_page.h"
 
-#include <sys/stat.h>
-
 #include "input/input.h"
 #include "output.h"
 #include "page/page_data.h"
+#include <sys/stat.h>
 
 /* Rejects a GGUF file, the only file that cli_model_open accepts: the page contains the files of a folder. */
 static int check_folder(const cli_session *s)

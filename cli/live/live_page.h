@@ -2,9 +2,8 @@
 #ifndef CLI_LIVE_LIVE_PAGE_H
 #define CLI_LIVE_LIVE_PAGE_H
 
-#include <jansson.h>
-
 #include "command.h"
+#include <jansson.h>
 
 /* The parts of the page before and after its data, generated at build time from cli/live/page
  * (cmake/embed_page.cmake). */

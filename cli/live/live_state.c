@@ -1,11 +1,10 @@
 /* live_state.c - checks the state of `mha live --state`: NAME=VALUE parts joined by &, percent-encoded, as in the
  * address of the page. */
+#include "live/live_page.h"
+#include "output.h"
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "live/live_page.h"
-#include "output.h"
 
 enum { STATE_MAX = 1 << 20 };
 

@@ -1,8 +1,4 @@
 /* cmd_logits.c - `mha logits`: prints or writes the tensors of one forward pass, for debugging. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "commands.h"
 #include "input/input.h"
 #include "input/removed_edges.h"
@@ -14,6 +10,9 @@
 #include "logits/top_tokens.h"
 #include "options.h"
 #include "output.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 static struct {
     const char *top, *at, *heads, *gates, *knockout, *steps;

@@ -1,10 +1,9 @@
 /* forward_tensors.c - runs a forward pass and copies its intermediate tensors in the callbacks of the library. */
 #include "logits/forward_tensors.h"
 
+#include "output.h"
 #include <stdlib.h>
 #include <string.h>
-
-#include "output.h"
 
 enum { CAPTURED_STATISTICS = 5 };
 

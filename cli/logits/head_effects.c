@@ -1,12 +1,11 @@
 /* head_effects.c - see head_effects.h. */
 #include "logits/head_effects.h"
 
+#include "output.h"
+#include "session.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "output.h"
-#include "session.h"
 
 /* What a pass predicts, and the request of the passes. */
 typedef struct prediction_pass {

@@ -2,10 +2,9 @@
 #ifndef CLI_LOGITS_HEAD_EFFECTS_H
 #define CLI_LOGITS_HEAD_EFFECTS_H
 
-#include <jansson.h>
-
 #include "logits/forward_tensors.h"
 #include "logits/head_gates.h"
+#include <jansson.h>
 
 typedef struct head_effects {
     const mha_model *model;

@@ -1,11 +1,10 @@
 /* head_gates.c - see head_gates.h. */
 #include "logits/head_gates.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 #include "options.h"
 #include "output.h"
+#include <math.h>
+#include <stdlib.h>
 
 /* Sets the gates of the listed heads, and the others to 1. A gate is NAN until it is set. */
 static int parse(const cli_session *s, const mha_model *model, const char *text, float *gates)

@@ -1,12 +1,11 @@
 /* head_steps.c - see head_steps.h. */
 #include "logits/head_steps.h"
 
+#include "options.h"
+#include "output.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "options.h"
-#include "output.h"
 
 static int keep_weights(void *user, int64_t layer, int64_t heads, const float *probs)
 {

@@ -2,10 +2,9 @@
 #ifndef CLI_LOGITS_HEAD_STEPS_H
 #define CLI_LOGITS_HEAD_STEPS_H
 
-#include <jansson.h>
-
 #include "input/sequence.h"
 #include "logits/forward_tensors.h"
+#include <jansson.h>
 
 typedef struct head_steps {
     const mha_model *model;

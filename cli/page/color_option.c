@@ -1,9 +1,8 @@
 /* color_option.c - see color_option.h. */
 #include "page/color_option.h"
 
-#include <string.h>
-
 #include "output.h"
+#include <string.h>
 
 int cli_color_scale(const cli_session *s, const char *name, color_scale *scale)
 {

@@ -1,10 +1,9 @@
 /* page_data.c - writes JSON that cannot end the HTML block around it. */
 #include "page/page_data.h"
 
+#include "page/color_scale.h"
 #include <stdlib.h>
 #include <string.h>
-
-#include "page/color_scale.h"
 
 /* Writes ASCII JSON with <, > and & escaped. JSON contains these characters only inside strings. */
 static void put_block(const char *json, FILE *out)

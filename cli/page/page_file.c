@@ -1,11 +1,10 @@
 /* page_file.c - builds an HTML page in memory, and writes it as a whole. */
 #include "page/page_file.h"
 
-#include <stdlib.h>
-
 #include "memory.h"
 #include "output.h"
 #include "page/page_data.h"
+#include <stdlib.h>
 
 int page_file_check(const cli_session *s)
 {

@@ -2,9 +2,8 @@
 #ifndef CLI_PAGE_PAGE_FILE_H
 #define CLI_PAGE_PAGE_FILE_H
 
-#include <jansson.h>
-
 #include "command.h"
+#include <jansson.h>
 
 /* Checks -o of a command that writes a page there and its results to stdout: a page on stdout excludes --json and
  * --csv. Returns an exit code. */

@@ -1,7 +1,4 @@
 /* cmd_plan.c - `mha plan`: lists the head layouts that a model's width allows, with the cost of each layout. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "commands.h"
 #include "options.h"
 #include "output.h"
@@ -10,6 +7,8 @@
 #include "plan/plan_train.h"
 #include "session.h"
 #include "word_wrap.h"
+#include <stdlib.h>
+#include <string.h>
 
 static struct {
     const char *d_model, *heads, *layers, *vocab, *seq, *batch, *parameters, *prune, *experts, *top_k;

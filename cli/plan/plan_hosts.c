@@ -1,16 +1,15 @@
 /* plan_hosts.c - options and computation of `mha plan --hosts`. */
 #include "plan/plan_hosts.h"
 
+#include "input/input.h"
+#include "input/model_folder.h"
+#include "options.h"
+#include "output.h"
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include "input/input.h"
-#include "input/model_folder.h"
-#include "options.h"
-#include "output.h"
 
 static struct {
     const char *hosts, *model, *memory, *network, *speed, *job, *workers, *weights, *moments, *kv_heads;

@@ -1,10 +1,9 @@
 /* plan_hosts_print.c - prints the result of `mha plan --hosts` as a table, JSON or CSV with the same rows. */
-#include <stddef.h>
-#include <string.h>
-
 #include "output.h"
 #include "plan/plan_hosts.h"
 #include "word_wrap.h"
+#include <stddef.h>
+#include <string.h>
 
 /* ---- values ---- */
 

@@ -1,10 +1,6 @@
 /* plan_train.c - options and training runs of `mha plan --train`. */
 #include "plan/plan_train.h"
 
-#include <limits.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "model_name.h"
 #include "options.h"
 #include "output.h"
@@ -12,6 +8,9 @@
 #include "session.h"
 #include "train/train_inputs.h"
 #include "train/train_model.h"
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
 
 static struct {
     const char *steps, *seeds, *variants, *tokenizer, *rate, *feed_forward;

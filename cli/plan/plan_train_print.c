@@ -1,9 +1,8 @@
 /* plan_train_print.c - prints the results of `mha plan --train` as a table, JSON or CSV. */
-#include <math.h>
-
 #include "output.h"
 #include "plan/plan_train.h"
 #include "word_wrap.h"
+#include <math.h>
 
 /* ---- summaries of the seeds ---- */
 

@@ -1,7 +1,4 @@
 /* cmd_report.c - `mha report`: writes an HTML page of all heads of one or two models on texts. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "commands.h"
 #include "heads/head_diversity.h"
 #include "heads/head_texts.h"
@@ -15,6 +12,8 @@
 #include "report/report_page.h"
 #include "report/report_pair.h"
 #include "session.h"
+#include <stdlib.h>
+#include <string.h>
 
 static struct {
     char *compare, *data, *curve, *source, *target;

@@ -1,11 +1,10 @@
 /* pair_attention.c - keeps the maps of one kind of attention, and measures them. */
 #include "report/pair_attention.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "heads/heads_json.h"
 #include "output.h"
+#include <stdlib.h>
+#include <string.h>
 
 bool pair_attention_open(pair_attention *a)
 {

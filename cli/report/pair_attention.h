@@ -2,9 +2,8 @@
 #ifndef CLI_REPORT_PAIR_ATTENTION_H
 #define CLI_REPORT_PAIR_ATTENTION_H
 
-#include <jansson.h>
-
 #include "command.h"
+#include <jansson.h>
 
 /* All maps of a kind, on one text: rows are query tokens, columns key tokens. */
 typedef struct pair_attention {

@@ -1,10 +1,9 @@
 /* pair_gates.c - removes one head of an encoder-decoder after another. */
 #include "report/pair_gates.h"
 
-#include <stdlib.h>
-
 #include "output.h"
 #include "session.h"
+#include <stdlib.h>
 
 typedef struct gates {
     const mha_model *model;

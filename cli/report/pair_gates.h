@@ -3,10 +3,9 @@
 #ifndef CLI_REPORT_PAIR_GATES_H
 #define CLI_REPORT_PAIR_GATES_H
 
-#include <jansson.h>
-
 #include "command.h"
 #include "input/sequence.h"
+#include <jansson.h>
 
 typedef enum pair_heads { PAIR_ENCODER, PAIR_DECODER, PAIR_CROSS } pair_heads;
 

@@ -2,9 +2,8 @@
 #ifndef CLI_REPORT_REPORT_CURVE_H
 #define CLI_REPORT_REPORT_CURVE_H
 
-#include <jansson.h>
-
 #include "command.h"
+#include <jansson.h>
 
 /* Reads {..., curve: [{heads, loss, ...}]}. *curve is a new reference to a copy whose points contain only numbers and
  * booleans. Returns an exit code and prints any error. */

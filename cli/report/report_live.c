@@ -1,13 +1,12 @@
 /* report_live.c - see report_live.h. */
 #include "report/report_live.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "live/live_page.h"
 #include "memory.h"
 #include "output.h"
 #include "page/page_data.h"
+#include <stdlib.h>
+#include <string.h>
 
 int report_live_page(const cli_session *s, const char *text, json_t **page)
 {

@@ -2,9 +2,8 @@
 #ifndef CLI_REPORT_REPORT_LIVE_H
 #define CLI_REPORT_REPORT_LIVE_H
 
-#include <jansson.h>
-
 #include "command.h"
+#include <jansson.h>
 
 /* Builds the page of `mha live` for the model that was opened last and a text, as a JSON string. Returns an exit
  * code. */

@@ -6,12 +6,11 @@
  */
 #include "report/report_maps.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "heads/heads_json.h"
 #include "page/color_scale.h"
 #include "page/page_gzip.h"
+#include <stdlib.h>
+#include <string.h>
 
 /* The encoders write one weight to `out` and return the number of bytes. */
 static size_t put_exact(float weight, unsigned char *out)

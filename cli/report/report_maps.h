@@ -2,9 +2,8 @@
 #ifndef CLI_REPORT_REPORT_MAPS_H
 #define CLI_REPORT_REPORT_MAPS_H
 
-#include <jansson.h>
-
 #include "mha/mha.h"
+#include <jansson.h>
 
 /* Returns {type, data}: data has one string per head, in layer order; the heads must be measured with keep_maps. If all
  * weights fit in `exact_bytes` as floats, the type is "f32". Otherwise it is "u8sqrt", which stores the square root of

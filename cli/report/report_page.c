@@ -1,8 +1,6 @@
 /* report_page.c - collects the data of the page and writes the page. */
 #include "report/report_page.h"
 
-#include <stdlib.h>
-
 #include "heads/head_diversity.h"
 #include "heads/heads_json.h"
 #include "input/tokens.h"
@@ -11,6 +9,7 @@
 #include "page/page_file.h"
 #include "report/report_live.h"
 #include "report/report_maps.h"
+#include <stdlib.h>
 
 /* Returns the readable text of a token and, if different, its spelling in the tokenizer. */
 static json_t *token_json(const mha_model *model, int32_t id)

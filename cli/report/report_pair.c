@@ -2,9 +2,6 @@
  * report. */
 #include "report/report_pair.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "input/input.h"
 #include "input/sequence.h"
 #include "output.h"
@@ -12,6 +9,8 @@
 #include "report/pair_gates.h"
 #include "report/report_maps.h"
 #include "session.h"
+#include <stdlib.h>
+#include <string.h>
 
 enum { ENCODER, DECODER, CROSS, KINDS };
 

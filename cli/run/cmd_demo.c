@@ -1,8 +1,5 @@
 /* cmd_demo.c - `mha demo`: the first command to try. The built-in model continues unseen texts; the command then
  * describes the heads that copy, and ablates them. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "commands.h"
 #include "heads/heads_grid.h"
 #include "input/input.h"
@@ -12,6 +9,8 @@
 #include "run/demo_copy.h"
 #include "run/demo_heads.h"
 #include "word_wrap.h"
+#include <stdlib.h>
+#include <string.h>
 
 /* Words that psychologists invented to study how children learn new words; the training texts do not contain these
  * words. */

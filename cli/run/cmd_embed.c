@@ -1,8 +1,4 @@
 /* cmd_embed.c - `mha embed`: computes one vector per text, independently of the other texts. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "commands.h"
 #include "input/images.h"
 #include "input/input.h"
@@ -10,6 +6,9 @@
 #include "memory.h"
 #include "output.h"
 #include "word_wrap.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 static struct {
     const char *pool;

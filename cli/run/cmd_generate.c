@@ -1,9 +1,4 @@
 /* cmd_generate.c - `mha generate`: streams text from a decoder. */
-#include <float.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "commands.h"
 #include "input/input.h"
 #include "input/source_target.h"
@@ -14,6 +9,10 @@
 #include "run/generate_config.h"
 #include "run/generate_print.h"
 #include "session.h"
+#include <float.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 static struct {
     const char **prompts, **stops;

@@ -1,14 +1,13 @@
 /* cmd_info.c - `mha info`: prints the contents of a checkpoint folder, a .safetensors file or an .npy file. It reads
  * only headers, not weights. */
-#include <errno.h>
-#include <string.h>
-#include <sys/stat.h>
-
 #include "commands.h"
 #include "input/input.h"
 #include "output.h"
 #include "run/info_attention.h"
 #include "word_wrap.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
 
 /* ---- formatting of numbers ---- */
 

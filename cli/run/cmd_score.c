@@ -1,13 +1,12 @@
 /* cmd_score.c - `mha score`: computes the loss, the perplexity and the log-probability of each token. */
-#include <math.h>
-#include <stdlib.h>
-
 #include "commands.h"
 #include "input/input.h"
 #include "input/source_target.h"
 #include "input/tokens.h"
 #include "output.h"
 #include "session.h"
+#include <math.h>
+#include <stdlib.h>
 
 static struct {
     int tokens;

@@ -1,13 +1,12 @@
 /* cmd_tokenize.c - `mha tokenize`: prints the tokens and ids of texts. It requires tokenizer.json, but no weights. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "commands.h"
 #include "input/input.h"
 #include "input/tokens.h"
 #include "options.h"
 #include "output.h"
 #include "session.h"
+#include <stdlib.h>
+#include <string.h>
 
 static struct {
     int no_special, decode;

@@ -1,7 +1,4 @@
 /* cmd_transcribe.c - `mha transcribe`: writes the text of speech in WAV files, and the time of each word. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "commands.h"
 #include "input/input.h"
 #include "memory.h"
@@ -9,6 +6,8 @@
 #include "output.h"
 #include "run/transcribe.h"
 #include "session.h"
+#include <stdlib.h>
+#include <string.h>
 
 static struct {
     const char *max, *language, *task, *at_once;

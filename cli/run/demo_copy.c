@@ -1,10 +1,9 @@
 /* demo_copy.c - measures how well the model copies with some heads ablated. */
 #include "run/demo_copy.h"
 
-#include <math.h>
-
 #include "output.h"
 #include "word_wrap.h"
+#include <math.h>
 
 enum { LISTED = 6 }; /* maximum number of heads named in a line */
 

@@ -2,9 +2,8 @@
 #ifndef CLI_RUN_DEMO_COPY_H
 #define CLI_RUN_DEMO_COPY_H
 
-#include <jansson.h>
-
 #include "command.h"
+#include <jansson.h>
 
 /* A text that ends with a second copy of some of its words. */
 typedef struct demo_copy {

@@ -1,12 +1,11 @@
 /* demo_heads.c - see demo_heads.h. */
 #include "run/demo_heads.h"
 
-#include <math.h>
-
 #include "heads/heads_grid.h"
 #include "input/tokens.h"
 #include "output.h"
 #include "word_wrap.h"
+#include <math.h>
 
 /* The kind of token pair that illustrates a label. */
 typedef enum example { EXAMPLE_NONE, EXAMPLE_STRONGEST, EXAMPLE_SAME_TOKEN, EXAMPLE_WHAT_FOLLOWED } example;

@@ -1,11 +1,10 @@
 /* generate_config.c - logs settings of generation_config.json as the equivalent options of `mha generate`. */
 #include "run/generate_config.h"
 
+#include "output.h"
 #include <jansson.h>
 #include <limits.h>
 #include <sys/stat.h>
-
-#include "output.h"
 
 /* Writes the options for the settings of the file, for example " --top-k 20 --top-p 0.9". Filters apply only if the
  * file requests sampling; a missing key has the default of transformers. */

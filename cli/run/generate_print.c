@@ -2,12 +2,11 @@
  * later prompt is kept in memory until the texts before it are printed. */
 #include "run/generate_print.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "memory.h"
 #include "output.h"
 #include "session.h"
+#include <stdlib.h>
+#include <string.h>
 
 static void fail(generation *g, int code)
 {

@@ -1,12 +1,11 @@
 /* info_attention.c - see info_attention.h. */
 #include "run/info_attention.h"
 
+#include "memory.h"
+#include "word_wrap.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "memory.h"
-#include "word_wrap.h"
 
 /* Keys in "mha.attention" for each kind of head selection. */
 static const char *const choices[] = {[MHA_CHOICE_NONE] = NULL,

@@ -2,9 +2,8 @@
 #ifndef CLI_RUN_INFO_ATTENTION_H
 #define CLI_RUN_INFO_ATTENTION_H
 
-#include <jansson.h>
-
 #include "command.h"
+#include <jansson.h>
 
 /* Returns one object per layer, {window, rotary, qk_norm, alibi, scale, softcap, ...}, with the keys of
  * "mha.attention". */

@@ -3,9 +3,8 @@
 #ifndef CLI_RUN_TRANSCRIBE_H
 #define CLI_RUN_TRANSCRIBE_H
 
-#include <jansson.h>
-
 #include "command.h"
+#include <jansson.h>
 
 enum { TRANSCRIBE_PROMPT = 4 }; /* maximum number of tokens of a prompt */
 

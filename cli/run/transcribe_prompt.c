@@ -1,11 +1,10 @@
 /* transcribe_prompt.c - the first tokens of a transcript: they select language, task, and text without time stamps. */
+#include "output.h"
+#include "run/transcribe.h"
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include "output.h"
-#include "run/transcribe.h"
 
 static const char *const no_times = "<|notimestamps|>", *const transcribe = "<|transcribe|>";
 

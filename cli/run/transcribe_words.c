@@ -1,10 +1,9 @@
 /* transcribe_words.c - groups the tokens of a transcript to words: a word begins with a token that begins with a
  * space. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "output.h"
 #include "run/transcribe.h"
+#include <stdlib.h>
+#include <string.h>
 
 /* Appends bytes to a word. Returns false if memory ran out. */
 static bool extend(transcribe_word *w, const char *text, size_t bytes)

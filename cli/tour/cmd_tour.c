@@ -1,7 +1,4 @@
 /* cmd_tour.c - `mha tour`: computes and prints the walk-throughs of attention, step by step. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "commands.h"
 #include "draw/figure.h"
 #include "draw/figure_paint.h"
@@ -17,6 +14,8 @@
 #include "tour/tour_request.h"
 #include "tour/tours.h"
 #include "word_wrap.h"
+#include <stdlib.h>
+#include <string.h>
 
 static struct {
     const char *html, *figure, *tensor, *files, *colors;

@@ -1,12 +1,11 @@
 /* tour.c - creates a tour: runs its function and stores the steps. */
 #include "tour/tour.h"
 
+#include "model_name.h"
+#include "output.h"
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "model_name.h"
-#include "output.h"
 
 tour *tour_make(mha_ctx *ctx, const tour_entry *entry, const char *model, const tour_choice *choice)
 {

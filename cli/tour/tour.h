@@ -8,12 +8,11 @@
 #ifndef CLI_TOUR_TOUR_H
 #define CLI_TOUR_TOUR_H
 
+#include "mha/mha.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-
-#include "mha/mha.h"
 
 enum { TOUR_STEPS = 16, TOUR_TENSORS = 6, TOUR_COUNTS = 8 }; /* maximum counts */
 

@@ -2,10 +2,9 @@
  * compares the result with that of the model. */
 #include "tour/tour_layer.h"
 
-#include <math.h>
-
 #include "tour/tour_choice.h"
 #include "tour/tour_model.h"
+#include <math.h>
 
 /* The layer, and the values computed from its input and weights. */
 typedef struct shown {

@@ -1,9 +1,8 @@
 /* tour_model.c - runs a model on a text and copies the activations of one layer. */
 #include "tour/tour_model.h"
 
-#include <string.h>
-
 #include "tour/tour_choice.h"
+#include <string.h>
 
 /* ---- name ---- */
 

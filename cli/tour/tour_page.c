@@ -1,9 +1,8 @@
 /* tour_page.c - writes tours as one self-contained HTML page. Without JavaScript it shows all steps. */
 #include "tour/tour_page.h"
 
-#include <string.h>
-
 #include "tour/output/tour_print.h"
+#include <string.h>
 
 enum { COLUMNS = 80 };
 

@@ -1,12 +1,11 @@
 /* tour_request.c - parses the options of a tour's values and refuses options that a tour does not accept. */
 #include "tour/tour_request.h"
 
-#include <limits.h>
-#include <string.h>
-
 #include "input/input.h"
 #include "options.h"
 #include "output.h"
+#include <limits.h>
+#include <string.h>
 
 static struct {
     const char *text, *seed, *width, *heads, *weights, *model, *layer, *head;

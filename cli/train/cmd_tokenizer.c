@@ -1,10 +1,4 @@
 /* cmd_tokenizer.c - `mha tokenizer train`: trains a tokenizer on texts. */
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "commands.h"
 #include "input/input.h"
 #include "input/text_reader.h"
@@ -12,6 +6,11 @@
 #include "output.h"
 #include "output_is_input.h"
 #include "session.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static struct {
     const char *type, *vocab_size, *min_frequency, *alphabet;

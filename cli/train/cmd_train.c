@@ -1,13 +1,12 @@
 /* cmd_train.c - `mha train`: trains a new model or a checkpoint on texts. */
-#include <limits.h>
-#include <math.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "commands.h"
 #include "output.h"
 #include "session.h"
 #include "train/train_run.h"
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
 
 static const struct poptOption options[] = {
     {"config", 0, POPT_ARG_STRING, &train_given.config, 0, "read settings from a JSON file; options override them",

@@ -1,11 +1,10 @@
 /* train_defaults.c - sets the defaults of settings, and converts settings to library options. */
-#include <math.h>
-#include <string.h>
-
 #include "input/text_reader.h"
 #include "options.h"
 #include "output.h"
 #include "train/train_settings.h"
+#include <math.h>
+#include <string.h>
 
 static void whole(long long *value, long long usual)
 {

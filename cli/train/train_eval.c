@@ -1,9 +1,8 @@
 /* train_eval.c - separates held-out sequences and computes the loss on them. */
-#include <math.h>
-
 #include "output.h"
 #include "session.h"
 #include "train/train_run.h"
+#include <math.h>
 
 /* ---- held-out sequences ---- */
 

@@ -1,11 +1,10 @@
 /* train_gates.c - checks the settings of --gates, which prunes heads during training, and prints the gates. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "output.h"
 #include "session.h"
 #include "train/train_run.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* ---- settings ---- */
 

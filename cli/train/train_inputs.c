@@ -1,12 +1,11 @@
 /* train_inputs.c - see train_inputs.h. Texts are read one at a time, and only their tokens are stored. */
 #include "train/train_inputs.h"
 
-#include <string.h>
-#include <sys/stat.h>
-
 #include "input/text_reader.h"
 #include "output.h"
 #include "session.h"
+#include <string.h>
+#include <sys/stat.h>
 
 enum {
     PART_BYTES = 64 << 10

@@ -1,13 +1,12 @@
 /* train_model.c - opens a checkpoint, or creates a new model from --shape. */
 #include "train/train_model.h"
 
+#include "input/input.h"
+#include "output.h"
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "input/input.h"
-#include "output.h"
 
 /* ---- --shape ---- */
 

@@ -1,17 +1,16 @@
 /* train_open.c - opens a training run: settings, model, data, trainer and log, up to the first step. */
-#include <errno.h>
-#include <fcntl.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "input/input.h"
 #include "memory.h"
 #include "output.h"
 #include "session.h"
 #include "train/train_model.h"
 #include "train/train_run.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 /* ---- settings ---- */
 

@@ -2,16 +2,15 @@
  *
  * No output may be an input of the run. Without --force, an existing output is replaced only if training.json names it
  * and its contents show that this run wrote it. The contents of the log are compared when the log is opened. */
+#include "input/input.h"
+#include "output.h"
+#include "output_is_input.h"
+#include "train/train_run.h"
 #include <libgen.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "input/input.h"
-#include "output.h"
-#include "output_is_input.h"
-#include "train/train_run.h"
 
 /* ---- errors of the library ---- */
 

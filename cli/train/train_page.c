@@ -2,11 +2,10 @@
  * that a curve has at most about POINTS_MAX points. */
 #include "train/train_page.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "output.h"
 #include "page/page_data.h"
+#include <math.h>
+#include <string.h>
 
 enum { POINTS_MAX = 1000, SAMPLES_MAX = 500 };
 

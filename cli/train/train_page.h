@@ -3,9 +3,8 @@
 #ifndef CLI_TRAIN_TRAIN_PAGE_H
 #define CLI_TRAIN_TRAIN_PAGE_H
 
-#include <stdio.h>
-
 #include "train/train_run.h"
+#include <stdio.h>
 
 /* The parts of the page before and after its data, generated at build time from cli/train/ (cmake/embed_page.cmake). */
 extern const unsigned char train_page_before[], train_page_after[]; /* both terminated by NUL */

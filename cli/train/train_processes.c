@@ -1,10 +1,9 @@
 /* train_processes.c - synchronizes the ranks of mha-mpi in a training run. All ranks compute the steps. Only rank 0
  * writes checkpoints, log and export, evaluates, and samples. */
-#include <string.h>
-
 #include "output.h"
 #include "session.h"
 #include "train/train_run.h"
+#include <string.h>
 
 static const mha_train_ranks *ranks_of(const train_run *run)
 {

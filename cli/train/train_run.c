@@ -1,10 +1,9 @@
 /* train_run.c - the training loop. */
 #include "train/train_run.h"
 
-#include <math.h>
-
 #include "output.h"
 #include "session.h"
+#include <math.h>
 
 /* ---- progress ---- */
 

@@ -2,10 +2,9 @@
 #ifndef CLI_TRAIN_TRAIN_RUN_H
 #define CLI_TRAIN_TRAIN_RUN_H
 
-#include <jansson.h>
-
 #include "train/train_inputs.h"
 #include "train/train_settings.h"
+#include <jansson.h>
 
 /* A range of the sequences of the data. */
 typedef struct train_span {

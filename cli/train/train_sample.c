@@ -1,12 +1,11 @@
 /* train_sample.c - samples text from the model during training. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "input/tokens.h"
 #include "memory.h"
 #include "output.h"
 #include "session.h"
 #include "train/train_run.h"
+#include <stdlib.h>
+#include <string.h>
 
 static int no_memory(const cli_session *s)
 {

@@ -1,12 +1,5 @@
 /* train_save.c - writes the files of a training run: training.json (settings and data digest), training.jsonl (log) and
  * training.html (page). They are part of the checkpoint, which is written atomically. */
-#include <fcntl.h>
-#include <limits.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "input/input.h"
 #include "memory.h"
 #include "options.h"
@@ -14,6 +7,12 @@
 #include "session.h"
 #include "train/train_page.h"
 #include "train/train_run.h"
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define SETTINGS "training.json"
 #define LOG "training.jsonl"

@@ -1,18 +1,17 @@
 /* train_settings.c - parses settings from the command line and from JSON with one table. */
 #include "train/train_settings.h"
 
+#include "input/input.h"
+#include "input/text_reader.h"
+#include "options.h"
+#include "output.h"
+#include "output_is_input.h"
 #include <limits.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "input/input.h"
-#include "input/text_reader.h"
-#include "options.h"
-#include "output.h"
-#include "output_is_input.h"
 
 /* ---- table of settings ---- */
 

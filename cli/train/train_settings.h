@@ -3,9 +3,8 @@
 #ifndef CLI_TRAIN_TRAIN_SETTINGS_H
 #define CLI_TRAIN_TRAIN_SETTINGS_H
 
-#include <jansson.h>
-
 #include "command.h"
+#include <jansson.h>
 
 /* Settings in the groups of --help. X(kind, field, letter, option, min, max, help, value); the JSON key is the name of
  * the field. A setting that is not given is NULL, -1 or NaN until train_settings_check, _fit_model, _fit_data,

@@ -1,13 +1,12 @@
 /* train_teacher.c - checks the settings of --teacher, and opens the teacher model. */
+#include "input/input.h"
+#include "output.h"
+#include "train/train_run.h"
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "input/input.h"
-#include "output.h"
-#include "train/train_run.h"
 
 /* ---- settings ---- */
 

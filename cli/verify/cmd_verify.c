@@ -1,9 +1,8 @@
 /* cmd_verify.c - `mha verify`: checks this build against a double-precision reference, or against a folder of recorded
  * results. */
-#include <string.h>
-
 #include "output.h"
 #include "verify/verify.h"
+#include <string.h>
 
 static const char *golden, *lm;
 static int strict;

@@ -7,9 +7,8 @@
 #ifndef CLI_VERIFY_VERIFY_H
 #define CLI_VERIFY_VERIFY_H
 
-#include <jansson.h>
-
 #include "command.h"
+#include <jansson.h>
 
 /* ---- results (verify_log.c) ---- */
 

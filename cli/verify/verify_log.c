@@ -1,10 +1,9 @@
 /* verify_log.c - counts the results of `mha verify` and prints them. */
-#include <math.h>
-#include <string.h>
-
 #include "output.h"
 #include "verify/verify.h"
 #include "word_wrap.h"
+#include <math.h>
+#include <string.h>
 
 void verify_log_open(verify_log *log)
 {

@@ -1,8 +1,7 @@
 /* verify_memory.c - allocates the memory of one case of `mha verify`, which is released in one call. */
-#include <stdlib.h>
-
 #include "output.h"
 #include "verify/verify.h"
+#include <stdlib.h>
 
 void *verify_alloc(verify_memory *memory, int64_t count, size_t size, const verify_entry *e)
 {

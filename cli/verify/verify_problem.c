@@ -1,7 +1,7 @@
 /* verify_problem.c - see verify_problem.h. */
-#include <math.h>
-
 #include "verify/verify_problem.h"
+
+#include <math.h>
 
 /* ---- random data ---- */
 

@@ -2,14 +2,13 @@
  *
  * The tolerance is derived from the problem: twice the largest error of naive f32 loops, plus one unit in the last
  * place of the largest result. */
+#include "output.h"
+#include "session.h"
+#include "verify/verify_problem.h"
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "output.h"
-#include "session.h"
-#include "verify/verify_problem.h"
 
 enum { ISAS_MAX = 8 };
 

@@ -1,13 +1,12 @@
 /* golden_circuits.c - checks recorded measures of circuits: opens the model of each entry and runs the parts. */
 #include "conformance/circuits/golden_circuits.h"
 
-#include <string.h>
-#include <unistd.h>
-
 #include "input/input.h"
 #include "model_name.h"
 #include "output.h"
 #include "session.h"
+#include <string.h>
+#include <unistd.h>
 
 static bool begins_with_word(const char *words, const char *name)
 {

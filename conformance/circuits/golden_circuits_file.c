@@ -1,9 +1,7 @@
 /* golden_circuits_file.c - reads a recorded file of circuit measures; each tensor of the file is a case. */
 #include "conformance/circuits/golden_circuits.h"
-
-#include <string.h>
-
 #include "output.h"
+#include <string.h>
 
 bool circuits_ok(const circuits_file *f)
 {

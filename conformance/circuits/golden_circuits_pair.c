@@ -1,7 +1,6 @@
 /* golden_circuits_pair.c - checks the measures of a pair of prompts. */
 #include "conformance/circuits/golden_circuits.h"
 #include "mha/circuits.h"
-
 #include <stdio.h>
 
 static const char *const direction_names[] = {"denoise", "noise"};

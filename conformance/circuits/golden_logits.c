@@ -1,9 +1,8 @@
 /* golden_logits.c - checks recorded logit attributions ("dla.") and logit lenses ("lens."). */
-#include <string.h>
-
 #include "conformance/circuits/golden_circuits.h"
 #include "mha/logit_attribution.h"
 #include "mha/logit_lens.h"
+#include <string.h>
 
 /* ---- logit attribution ---- */
 

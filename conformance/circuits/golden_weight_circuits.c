@@ -1,8 +1,7 @@
 /* golden_weight_circuits.c - checks recorded circuits from weights ("raw." and "folded."). */
-#include <math.h>
-
 #include "conformance/circuits/golden_circuits.h"
 #include "mha/weight_circuits.h"
+#include <math.h>
 
 /* Results of one folding. */
 typedef struct folding {

@@ -1,11 +1,11 @@
 /* golden_heads.c - checks head analysis: loads texts and models, then runs the parts one after the other. */
-#include <math.h>
-#include <string.h>
-
 #include "conformance/heads/golden_heads.h"
+
 #include "input/input.h"
 #include "output.h"
 #include "session.h"
+#include <math.h>
+#include <string.h>
 
 /* ---- sentences ---- */
 

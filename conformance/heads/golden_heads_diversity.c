@@ -1,11 +1,10 @@
 /* golden_heads_diversity.c - compares similarities of heads, the map and clusters of heads, and the rollouts of single
  * sentences. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "conformance/heads/golden_heads.h"
 #include "mha/diversity.h"
 #include "output.h"
+#include <stdlib.h>
+#include <string.h>
 
 /* Similarity measures and their tensor names. A measure compares either all heads or the heads of one layer. */
 static const struct kind {

@@ -1,10 +1,9 @@
 /* golden_heads_file.c - reads a file of golden/heads; each tensor of the file is a case. */
+#include "conformance/heads/golden_heads.h"
+#include "output.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "conformance/heads/golden_heads.h"
-#include "output.h"
 
 /* ---- names in the index ---- */
 

@@ -1,10 +1,9 @@
 /* golden_heads_gates.c - compares embeddings, gradients of the contrastive loss with respect to gates and weights, and
  * mean contexts. */
-#include <math.h>
-#include <string.h>
-
 #include "conformance/heads/golden_heads.h"
 #include "mha/model_grads.h"
+#include <math.h>
+#include <string.h>
 
 /* ---- loss of pairs ---- */
 

@@ -1,10 +1,9 @@
 /* golden_heads_gqa.c - compares embeddings of regrouped models, whose key/value heads are merged by mean or in closed
  * form. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "conformance/heads/golden_heads.h"
 #include "mha/regroup.h"
+#include <stdlib.h>
+#include <string.h>
 
 /* Reads the regrouping options from a name such as "kv4" or "lowrank_k6_v12". Returns false for an unknown name. */
 static bool options_of(const heads_run *run, const char *name, mha_regroup_options *o)

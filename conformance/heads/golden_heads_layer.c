@@ -1,10 +1,9 @@
 /* golden_heads_layer.c - compares single attention layers: computes maps, contexts, and gradients of contexts and gates
  * from x, the output gradient and the layer's weights. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "conformance/heads/golden_heads.h"
 #include "output.h"
+#include <stdlib.h>
+#include <string.h>
 
 typedef struct one_layer {
     heads_file *f;

@@ -1,11 +1,10 @@
 /* golden_heads_lm.c - compares a small language model: logits, loss, maps, gradients, and losses with ablated heads. */
+#include "conformance/heads/golden_heads.h"
+#include "output.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "conformance/heads/golden_heads.h"
-#include "output.h"
 
 typedef struct language {
     heads_file *f;

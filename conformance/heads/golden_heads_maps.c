@@ -1,10 +1,9 @@
 /* golden_heads_maps.c - compares scores and labels of synthetic maps, which are ideal patterns with noise. */
+#include "conformance/heads/golden_heads.h"
+#include "output.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "conformance/heads/golden_heads.h"
-#include "output.h"
 
 /* In the recording, the first token is [CLS], the last token is [SEP], and token 11 is a full stop. */
 enum { FULL_STOP = 11 };

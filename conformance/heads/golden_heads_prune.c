@@ -1,10 +1,9 @@
 /* golden_heads_prune.c - compares selections of heads, and the embeddings after all other heads are removed by gates of
  * 0, removed rows and columns, mean contexts, or refitted weights. */
-#include <math.h>
-#include <string.h>
-
 #include "conformance/heads/golden_heads.h"
 #include "output.h"
+#include <math.h>
+#include <string.h>
 
 typedef struct pruned {
     heads_file *f;

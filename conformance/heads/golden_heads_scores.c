@@ -1,7 +1,6 @@
 /* golden_heads_scores.c - compares importance scores; each tensor contains one measure, and all use the same data. */
-#include <string.h>
-
 #include "conformance/heads/golden_heads.h"
+#include <string.h>
 
 /* Measures and parameters of the tensors that are not named after their measure. */
 static const struct variant {

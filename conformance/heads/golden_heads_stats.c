@@ -1,9 +1,8 @@
 /* golden_heads_stats.c - compares statistics, pattern scores, labels and maps of the encoder's heads. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "conformance/heads/golden_heads.h"
 #include "output.h"
+#include <stdlib.h>
+#include <string.h>
 
 mha_head_metric heads_metric_of(const char *key)
 {

@@ -1,9 +1,8 @@
 /* golden_forward.c - compares one forward pass of a model with its golden results. */
+#include "conformance/models/golden_model.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "conformance/models/golden_model.h"
 
 typedef struct forward_case {
     const verify_entry *entry;

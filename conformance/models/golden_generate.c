@@ -1,10 +1,9 @@
 /* golden_generate.c - compares a model's greedy output with its golden output: with and without a cache, and for
  * several prompts together. */
-#include <string.h>
-
 #include "conformance/models/golden_model.h"
 #include "mha/generate.h"
 #include "mha/seq2seq.h"
+#include <string.h>
 
 enum { TWINS = 3 };
 

@@ -1,11 +1,10 @@
 /* golden_models.c - checks golden folders that require models: tiny checkpoints of each family (golden/models), and one
  * checkpoint that is run on sentences (golden/minilm). The README of the golden data states the tolerances. */
-#include <string.h>
-
 #include "conformance/models/golden_model.h"
 #include "input/input.h"
 #include "output.h"
 #include "session.h"
+#include <string.h>
 
 /* ---- tiny models of each family ---- */
 

@@ -1,9 +1,8 @@
 /* golden_seq2seq.c - compares one forward pass of an encoder-decoder with its golden results: hidden states and maps of
  * both sides, cross-attention maps, and logits. */
-#include <string.h>
-
 #include "conformance/models/golden_model.h"
 #include "mha/seq2seq.h"
+#include <string.h>
 
 static const double HIDDEN_LIMIT = 1e-4, MAP_LIMIT = 2e-5; /* tolerances of tensors without an entry in "atol" */
 

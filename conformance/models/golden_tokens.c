@@ -1,9 +1,8 @@
 /* golden_tokens.c - compares a tokenizer: ids, token strings, offsets and decoded text must match exactly. */
-#include <math.h>
-#include <string.h>
-
 #include "conformance/models/golden_model.h"
 #include "output.h"
+#include <math.h>
+#include <string.h>
 
 /* Returns the number of different or missing elements; infinity if `want` is not an array. */
 static double differing(const int32_t *ids, int64_t count, const json_t *want)

@@ -1,13 +1,12 @@
 /* golden_train.c - compares a training step: the loss and the gradient of every parameter. Some gradients are recorded
  * in full, and all others as norm, sum and first elements. */
-#include <math.h>
-#include <string.h>
-
 #include "conformance/models/golden_model.h"
 #include "mha/model_grads.h"
 #include "mha/seq2seq.h"
 #include "mha/vision.h"
 #include "output.h"
+#include <math.h>
+#include <string.h>
 
 static const double LOSS_LIMIT = 1e-5,
                     GRADIENT_LIMIT = 1e-4; /* relative tolerances of the loss and of a gradient's norm */

@@ -1,9 +1,8 @@
 /* golden_vision.c - compares one forward pass of a model of images, or of both towers of CLIP, with its golden results:
  * hidden states and maps of one image and one text, and the outputs of the batch. */
-#include <string.h>
-
 #include "conformance/models/golden_model.h"
 #include "mha/vision.h"
+#include <string.h>
 
 static const double HIDDEN_LIMIT = 1e-4, MAP_LIMIT = 2e-5; /* tolerances of tensors without an entry in "atol" */
 

@@ -1,11 +1,10 @@
 /* golden_draws.c - samples the tensors of a golden walk-through as PyTorch does, and compares them with the recording
  * and with the printed digits. */
+#include "conformance/walkthroughs/golden_seeds.h"
+#include "output.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "conformance/walkthroughs/golden_seeds.h"
-#include "output.h"
 
 float *seed_alloc(seed_case *c, int64_t count)
 {

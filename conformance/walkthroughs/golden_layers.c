@@ -1,9 +1,8 @@
 /* golden_layers.c - walk-throughs of whole layers: creates the layer of a case, and reads its inputs and parameters. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "conformance/walkthroughs/golden_seeds.h"
 #include "output.h"
+#include <stdlib.h>
+#include <string.h>
 
 /* ---- creation of the layer ---- */
 

@@ -1,8 +1,7 @@
 /* golden_recorded.c - compares every recorded step and gradient of a layer. */
+#include "conformance/walkthroughs/golden_seeds.h"
 #include <math.h>
 #include <string.h>
-
-#include "conformance/walkthroughs/golden_seeds.h"
 
 /* ---- steps ---- */
 

@@ -1,9 +1,9 @@
 /* golden_seeds.c - checks walk-throughs: runs each case with its stored tensors, then again with only its seed. */
-#include <string.h>
-
 #include "conformance/walkthroughs/golden_seeds.h"
+
 #include "output.h"
 #include "session.h"
+#include <string.h>
 
 static mha_status check_way(cli_session *session, const char *folder, const json_t *object, bool from_seed,
                             verify_log *log, mha_error *error)

@@ -1,9 +1,8 @@
 /* golden_steps.c - walk-throughs of single steps: products of heads, masks, softmax, dropout, embedding, splitting into
  * heads. The library's operator or layer computes each step from inputs that isolate it. */
+#include "conformance/walkthroughs/golden_seeds.h"
 #include <math.h>
 #include <string.h>
-
-#include "conformance/walkthroughs/golden_seeds.h"
 
 /* Returns the identity matrix [n, n]. */
 static float *identity(seed_case *c, int64_t n)

@@ -1,10 +1,9 @@
 /* golden_tables.c - compares tables of counts: parameters, head configurations, and heads kept by pruning. */
+#include "conformance/walkthroughs/golden_seeds.h"
+#include "output.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "conformance/walkthroughs/golden_seeds.h"
-#include "output.h"
 
 /* Returns a column of a row, which is an object, or an array in the order of the table's columns. */
 static double number(const json_t *table, const json_t *row, const char *column)

@@ -1,12 +1,11 @@
 /* cluster.c - opens and closes a cluster: MPI, hosts and grid. */
+#include "library/cluster_struct.h"
+#include "mha/mha.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "library/cluster_struct.h"
-#include "mha/mha.h"
 
 enum { ABORT_SECONDS = 10 };
 static const double RECORD_PAUSE = 10; /* [s] */

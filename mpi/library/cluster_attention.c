@@ -4,11 +4,10 @@
  * The results of a call for some rows or head groups are bitwise identical to the same results of the whole call
  * (attn.h, shards). The same is true for dk and dv of some keys if the call has all rows. Ordered mode and the backward
  * pass therefore gather whole tensors, one KV head at a time, and merge no results. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "library/attention_ring.h"
 #include "library/head_gather.h"
+#include <stdlib.h>
+#include <string.h>
 
 /* ---- forward pass ---- */
 

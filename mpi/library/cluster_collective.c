@@ -1,12 +1,11 @@
 /* cluster_collective.c - the functions that all ranks call together: sums, broadcasts, agreement and comparison.
  *
  * Sums move up a binomial tree to rank 0, and broadcasts move down such a tree; both take log2(ranks) steps. */
+#include "library/cluster_struct.h"
+#include "library/work_journal.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "library/cluster_struct.h"
-#include "library/work_journal.h"
 
 /* ---- broadcast ---- */
 

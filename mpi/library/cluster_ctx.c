@@ -1,10 +1,9 @@
 /* cluster_ctx.c - contexts of the ranks: the same ISA on all ranks, and transfers that progress between tiles. */
+#include "library/cluster_struct.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "library/cluster_struct.h"
 
 /* ---- the ISA that all ranks support ---- */
 

@@ -1,10 +1,9 @@
 /* cluster_fail.c - messages that begin with the rank that failed and its host. */
+#include "library/cluster_struct.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-
-#include "library/cluster_struct.h"
 
 /* Writes the message with its rank and host to *err; the arguments may point into *err. */
 static void write_message(const mha_cluster *cluster, mha_error *err, mha_status status, const char *format,

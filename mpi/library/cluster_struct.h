@@ -2,11 +2,10 @@
 #ifndef MHA_MPI_CLUSTER_STRUCT_H
 #define MHA_MPI_CLUSTER_STRUCT_H
 
-#include <mpi.h>
-#include <stdbool.h>
-
 #include "mha/cluster.h"
 #include "mha/model_ranks.h"
+#include <mpi.h>
+#include <stdbool.h>
 
 /* Evaluates a call and returns its status from the enclosing function unless it is MHA_OK. */
 #define MHA__TRY(expr)                         \

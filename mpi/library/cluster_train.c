@@ -1,7 +1,7 @@
 /* cluster_train.c - implements the callbacks of mha/train_ranks.h; cluster_all_reduce.c adds the gradients. */
-#include <stdlib.h>
-
 #include "library/cluster_train.h"
+
+#include <stdlib.h>
 
 /* ---- agreement ---- */
 

@@ -4,12 +4,11 @@
  * every wait can name a peer. MPI delivers messages between two ranks in order, so one tag is enough. A wait polls. At
  * first, it yields the core between polls, because the peer may share the core. After a few milliseconds it sleeps
  * between polls, for 1 % of the time waited so far (0.1 to 10 ms). Long waits therefore do not occupy a core. */
+#include "library/cluster_struct.h"
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include "library/cluster_struct.h"
 
 enum { TAG = 7, BUSY = 8, FIRST_ROOM = 16 };       /* BUSY: tag of empty messages of rank 0 to ranks that may be idle */
 static const double TICK = 50e-6, YIELDING = 5e-3; /* [s] */

@@ -1,10 +1,9 @@
 /* cluster_work.c - implements the callbacks of mha/work.h: rank 0 assigns steps to ranks (work_steps.h), and each rank
  * sums the results of its steps. At the end, the ranks agree that none has failed, and add their sums. */
+#include "library/work_steps.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "library/work_steps.h"
 
 /* ---- beginning of shared work ---- */
 

@@ -1,7 +1,6 @@
 /* shard_layout.c - the rows and keys of a sequence that each rank stores. */
-#include <stdlib.h>
-
 #include "library/cluster_struct.h"
+#include <stdlib.h>
 
 /* Every rank stores whole chunks of the operator's merge tree, so merged shards are bitwise identical to one call. */
 mha_cluster_part mha_cluster_part_of(int64_t length, int cp, int cp_rank)

@@ -1,8 +1,7 @@
 /* shard_packed.c - packed sequences distributed over ranks: the parts of each rank, and the call of one sequence. Each
  * sequence of a chunk is computed by a call of its own, because a chunk may begin within a sequence. */
-#include <stdlib.h>
-
 #include "library/shard_call.h"
+#include <stdlib.h>
 
 /* ---- parts ---- */
 

@@ -4,16 +4,15 @@
  * 10 s. A process that still runs but does not respond is detected by the other ranks (--timeout). */
 #include "program/launch.h"
 
+#include "command.h"
+#include "output.h"
+#include "program/launch_job.h"
+#include "program/rank_options.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "command.h"
-#include "output.h"
-#include "program/launch_job.h"
-#include "program/rank_options.h"
 
 enum { RANKS_MAX = 100000, RETRIES_MAX = 1000, WORDS = 64 };
 

@@ -5,6 +5,7 @@
  * runs some seconds after one of its processes has ended is killed. */
 #include "program/launch_job.h"
 
+#include "command.h"
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -16,8 +17,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#include "command.h"
 
 /* Time between two checks whether mpirun has ended [ms]; number of these checks between two searches for its processes,
  * which read all of /proc; time after the first end of a process until mpirun is killed [s]. */

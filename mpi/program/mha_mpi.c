@@ -1,18 +1,17 @@
 /* mha_mpi.c - the program mha-mpi: one of several ranks that run an mha command together. `mha-mpi launch` starts them.
  *
  * `mpirun -np 4 mha-mpi heads -f texts.txt` prints the same bytes as `mha heads -f texts.txt`. */
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "command.h"
 #include "mha/cluster.h"
 #include "program/launch.h"
 #include "program/mpi_watchdog.h"
 #include "program/rank_options.h"
 #include "program/shared_texts.h"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 /* Exit statuses. SIGNALED + n: signal n. SILENT: a peer does not respond or a transfer failed; this is EX_TEMPFAIL,
  * because a restart may succeed. */

@@ -1,13 +1,12 @@
 /* rank_options.c - reads the options of mha-mpi itself. */
 #include "program/rank_options.h"
 
+#include "mha/model_ranks.h"
+#include "output.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "mha/model_ranks.h"
-#include "output.h"
 
 enum { SECONDS_MAX = 1000000 };
 

@@ -2,9 +2,8 @@
 #ifndef MPI_RANK_OPTIONS_H
 #define MPI_RANK_OPTIONS_H
 
-#include <stdbool.h>
-
 #include "mha/cluster.h"
+#include <stdbool.h>
 
 typedef struct rank_options {
     double timeout, record_pause; /* [s]; 0 = the default of mha/cluster.h */

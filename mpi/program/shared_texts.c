@@ -2,12 +2,11 @@
  * compare the text; before the first text, they compare the model. */
 #include "program/shared_texts.h"
 
+#include "mha/cluster_model.h"
+#include "mha/train_data.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "mha/cluster_model.h"
-#include "mha/train_data.h"
 
 typedef struct sharing {
     mha_cluster *cluster;

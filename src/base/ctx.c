@@ -1,6 +1,5 @@
 /* ctx.c - operations on a context: memory, parallel work, logging. ctx_create.c creates contexts. */
 #include "base/ctx_struct.h"
-
 #include "base/error.h"
 #include "base/redzone.h"
 #include "base/size.h"

@@ -2,7 +2,6 @@
  * empty variable counts as unset, and a variable overridden by an option is ignored. */
 #define _GNU_SOURCE /* for sched_getaffinity() */
 #include "base/ctx_struct.h"
-
 #include "base/error.h"
 #include "base/struct_size.h"
 #include <sched.h>

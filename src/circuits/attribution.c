@@ -1,6 +1,7 @@
 /* attribution.c - attribution patching: gradients of the three metrics in one backward pass of three copies of a run,
  * and their products with the difference of both runs at a site. */
 #include "circuits/attribution.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include "math/kl_divergence.h"

@@ -1,5 +1,6 @@
 /* prompt_pair.c - creates a pair of prompts: runs both and measures them. */
 #include "circuits/prompt_pair.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"

@@ -1,5 +1,6 @@
 /* block_types.c - the types of tensors in GGUF files. A block holds `elements` consecutive elements of a row. */
 #include "io/block_types.h"
+
 #include "io/quantized_blocks.h"
 #include <string.h>
 

@@ -1,6 +1,7 @@
 /* derived_tensor.c - reads derived tensors (derived_tensor.h). Transposed matrices are read in tiles, so that both the
  * stored rows and the elements that are written are accessed in runs. */
 #include "io/derived_tensor.h"
+
 #include "base/size.h"
 
 enum { TILE = 16 }; /* rows of a tile: 64 bytes of float32 */

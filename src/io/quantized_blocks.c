@@ -1,5 +1,6 @@
 /* quantized_blocks.c - see quantized_blocks.h. */
 #include "io/quantized_blocks.h"
+
 #include "math/half.h"
 #include "math/types/e2m1.h"
 #include "math/types/e8m0.h"

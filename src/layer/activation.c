@@ -1,5 +1,6 @@
 /* activation.c - activation functions between linear layers, and their gradients. */
 #include "layer/activation.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"

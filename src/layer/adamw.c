@@ -1,5 +1,6 @@
 /* adamw.c - the AdamW update and the sum of squares; both are limited by memory bandwidth. */
 #include "layer/adamw.h"
+
 #include "base/ctx.h"
 #include "base/size.h"
 #include "kernel/kernel.h"

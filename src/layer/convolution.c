@@ -1,6 +1,7 @@
 /* convolution.c - gathers the inputs of a convolution over time, and distributes their gradients. An input gets its
  * gradients in ascending order of the output rows. */
 #include "layer/convolution.h"
+
 #include <stdbool.h>
 
 /* Finds the time of an input; returns false if that input counts as 0. */

@@ -1,5 +1,6 @@
 /* elementwise.c - see elementwise.h. */
 #include "layer/elementwise.h"
+
 #include "base/ctx.h"
 #include "base/size.h"
 

@@ -1,6 +1,7 @@
 /* norm.c - LayerNorm and RMSNorm, optionally of the sum of x and a residual. Rows are independent, so each task
  * processes a range of rows. */
 #include "layer/norm.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"

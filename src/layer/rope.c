@@ -1,5 +1,6 @@
 /* rope.c - rotary position embedding: frequencies of each kind of scaling, angles, and rotation of heads. */
 #include "mha/rope.h"
+
 #include "attn/plan/rotary.h"
 #include "base/ctx.h"
 #include "base/error.h"

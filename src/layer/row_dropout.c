@@ -2,6 +2,7 @@
  * of probabilities, with columns and rows in place of queries and keys. A task is a range of rows. The mask of a row
  * does not depend on other rows, so results are bitwise identical for any division into tasks. */
 #include "layer/row_dropout.h"
+
 #include "base/ctx.h"
 #include "base/size.h"
 #include "kernel/kernel.h"

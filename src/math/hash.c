@@ -1,5 +1,6 @@
 /* hash.c - computes the non-cryptographic hash that hash.h declares. */
 #include "math/hash.h"
+
 #include "math/rng_draws.h"
 #include <inttypes.h>
 #include <stdio.h>

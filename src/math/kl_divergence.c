@@ -1,5 +1,6 @@
 /* kl_divergence.c - Kullback-Leibler divergence of rows of logits from a distribution. */
 #include "math/kl_divergence.h"
+
 #include "base/ctx.h"
 #include <math.h>
 

@@ -10,10 +10,9 @@
 #ifndef MHA_MATH_LINALG_H
 #define MHA_MATH_LINALG_H
 
-#include <stdbool.h>
-
 #include "math/fixed_sum.h"
 #include "mha/ctx.h"
+#include <stdbool.h>
 
 /* Columns of f32 in memory: element (r, c) is data[r * row + c * column]. */
 typedef struct mha__columns {

@@ -3,15 +3,13 @@
  * Each step completes one block of columns: first the square on the diagonal, then the rows below it, which are
  * independent. The register tile (linalg_tile.h) then subtracts the product of the block with its transpose from the
  * columns to its right. */
-#include "math/linalg.h"
-
-#include <float.h>
-#include <math.h>
-
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
+#include "math/linalg.h"
 #include "math/linalg_tile.h"
+#include <float.h>
+#include <math.h>
 
 enum { BLOCK = 48, SOLVE_COLUMNS = 64 };
 

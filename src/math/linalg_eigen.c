@@ -4,16 +4,15 @@
  * QL operates on the tridiagonal matrix only. Its rotations are recorded for several sweeps and then applied to the
  * vectors in one pass. The columns of Q^T are independent, so each task processes a block of columns that fits in an L2
  * cache. */
-#include <float.h>
-#include <math.h>
-#include <stdbool.h>
-#include <string.h>
-
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "math/linalg.h"
 #include "math/linalg_tridiagonal.h"
+#include <float.h>
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
 
 enum { SWEEPS = 32, COLUMNS = 64, TRIES = 60 }; /* TRIES: maximum sweeps per eigenvalue; the average is 2 */
 

@@ -1,10 +1,9 @@
 /* linalg_eigenvalues.c - computes the eigenvalues of a general real matrix: Householder reduction to Hessenberg form,
  * then QR with implicit double shifts (Francis 1961; Golub and Van Loan, chapter 7). */
-#include <float.h>
-#include <math.h>
-
 #include "base/size.h"
 #include "math/linalg.h"
+#include <float.h>
+#include <math.h>
 
 enum { TRIES = 60, UNUSUAL = 10 }; /* maximum steps per eigenvalue; steps between two exceptional shifts */
 

@@ -4,14 +4,12 @@
  * square of out. Sums over runs need no product of a single run in memory: a task computes one tile for all runs of the
  * block, and adds the tiles to one pile (fixed_sum.h). Only runs longer than a block store their tiles between
  * blocks. */
-#include "math/linalg.h"
-
-#include <stdbool.h>
-#include <string.h>
-
 #include "base/ctx.h"
 #include "base/size.h"
+#include "math/linalg.h"
 #include "math/linalg_tile.h"
+#include <stdbool.h>
+#include <string.h>
 
 enum {
     BLOCK_ROWS = 128,

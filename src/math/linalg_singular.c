@@ -3,10 +3,9 @@
  *
  * Rotations of two rows make them orthogonal; after the last sweep, the norms of the rows are the singular values.
  * Unlike the square roots of the eigenvalues of A A^T, small singular values keep their relative accuracy. */
+#include "math/linalg.h"
 #include <float.h>
 #include <math.h>
-
-#include "math/linalg.h"
 
 enum { SWEEPS = 60 }; /* limit; a matrix of 128 rows needs about 10 */
 

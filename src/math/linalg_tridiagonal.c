@@ -7,12 +7,11 @@
  * update and computes the next p. S does not fit in the caches, so it should be read only once per reflection. */
 #include "math/linalg_tridiagonal.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/ctx.h"
 #include "base/size.h"
 #include "math/linalg.h"
+#include <math.h>
+#include <string.h>
 
 enum { ROWS = 16 }; /* rows per task */
 

@@ -1,8 +1,7 @@
 /* rng.c - the MT19937 generator and its seeding. Like PyTorch, it regenerates all 624 words of its state at the first
  * draw after seeding, and whenever all words have been used. */
-#include "math/rng_draws.h"
-
 #include "base/error.h"
+#include "math/rng_draws.h"
 #include <stddef.h>
 
 enum { WORDS = 624, SHIFT = 397 };

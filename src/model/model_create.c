@@ -1,6 +1,7 @@
 /* model_create.c - creates a model: randomly initializes the tensors that its config requires, and opens the model from
  * memory. */
 #include "mha/model_create.h"
+
 #include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"

@@ -3,14 +3,13 @@
  *
  * In a model that is divided among processes, no process reads all weights. There, hidden states and logits represent
  * the matrices of the layers and the output matrix. */
-#include <string.h>
-
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "io/derived_tensor.h"
 #include "math/hash.h"
 #include "model/model_struct.h"
+#include <string.h>
 
 enum { TOKENS_MAX = 16 }; /* maximum tokens of the pass, except of an image */
 

@@ -1,8 +1,7 @@
 /* model_head_steps.c - the query, keys, values and output of one head for one token. */
-#include <math.h>
-
 #include "base/error.h"
 #include "model/model_struct.h"
+#include <math.h>
 
 mha_status mha_model_head_steps(const mha_model *model, const mha_model_activations *a, int64_t head, int64_t row,
                                 mha_head_steps *steps, mha_error *err)

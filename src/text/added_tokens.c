@@ -4,11 +4,10 @@
  * The leftmost match wins, then the longest. Tokens with normalized = false are matched in the raw text. For all other
  * tokens, both the text and their content are normalized first. With lstrip and rstrip, the match includes adjacent
  * white space. With single_word, no word character may be adjacent. The flag `special` only affects decoding. */
+#include "base/ctx.h"
 #include "text/tokenizer.h"
 #include "text/trim_offsets.h"
 #include "text/unicode.h"
-
-#include "base/ctx.h"
 #include <stdio.h>
 #include <string.h>
 

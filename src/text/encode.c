@@ -1,12 +1,11 @@
 /* encode.c - encodes one or two texts to ids: tokenizes each text, truncates the tokens, applies the template and pads
  * the result. */
-#include "text/trim_offsets.h"
-#include "text/truncate_pad.h"
-
 #include "base/ctx.h"
 #include "base/size.h"
 #include "base/struct_size.h"
 #include "base/utf8.h"
+#include "text/trim_offsets.h"
+#include "text/truncate_pad.h"
 #include <string.h>
 
 /* ---- tokens of one text ---- */

@@ -3,9 +3,8 @@
  * Every post-processor type is converted to two lists of items, one for a single text and one for a pair. The items of
  * a list are texts and the special tokens around the texts. Without a post-processor, a text has no special tokens, and
  * the texts of a pair are concatenated. ByteLevel adds no tokens; it may exclude white space from token offsets. */
-#include "text/tokenizer.h"
-
 #include "base/ctx.h"
+#include "text/tokenizer.h"
 #include <stdio.h>
 #include <string.h>
 

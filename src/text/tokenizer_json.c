@@ -1,9 +1,8 @@
 /* tokenizer_json.c - finds the kind of a stage's object, and reads elements of tokenizer.json that several stages
  * use. */
-#include "text/tokenizer.h"
-
 #include "base/ctx.h"
 #include "base/utf8.h"
+#include "text/tokenizer.h"
 #include <stdio.h>
 #include <string.h>
 

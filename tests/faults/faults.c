@@ -16,7 +16,6 @@
  */
 #define _GNU_SOURCE
 #include "faults/tree.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

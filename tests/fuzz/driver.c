@@ -4,7 +4,6 @@
  * of inputs.
  */
 #include "fuzz.h"
-
 #include "support/files.h"
 #include <dirent.h>
 #include <stdbool.h>

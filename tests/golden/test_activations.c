@@ -3,7 +3,6 @@
 #include "mha/io.h"
 #include "mha/layer.h"
 #include "support/check.h"
-
 #include <float.h>
 #include <jansson.h>
 #include <math.h>

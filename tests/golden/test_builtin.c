@@ -1,19 +1,17 @@
 /* test_builtin.c - checks the statements of docs/builtin-model.md about the built-in model: its size, its loss on
  * held-out texts, its heads, and their effect on copying. */
+#include "mha/generate.h"
+#include "mha/heads.h"
+#include "mha/rng.h"
 #include "support/check.h"
-
+#include "support/files.h"
+#include "support/model/model_case.h"
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include "mha/generate.h"
-#include "mha/heads.h"
-#include "mha/rng.h"
-#include "support/files.h"
-#include "support/model/model_case.h"
 
 #define FOLDER MHA_TEST_DATA "/../../../share/mha/builtin"
 enum { BYTES_MAX = 2000000, LAYERS = 2, HEADS = 8, TOTAL = LAYERS * HEADS, PROBES = 8, PERIOD = 24, LINES_MAX = 256 };

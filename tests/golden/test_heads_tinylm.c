@@ -2,13 +2,11 @@
  * scores and labels with references (float64, PyTorch). Each text is token 0 followed by 15 random tokens twice, so
  * each text is also a probe. The tolerance is abs_tolerance of the reference's index.json, ten times the error of a
  * float32 run. */
+#include "mha/heads.h"
 #include "support/check.h"
 #include "support/model/model_case.h"
-
 #include <math.h>
 #include <stdlib.h>
-
-#include "mha/heads.h"
 
 enum { LAYERS = 2, HEADS = 4, TOTAL = LAYERS * HEADS, TEXTS = 4, LENGTH = 31, PERIOD = 15, SCORES = 12 };
 

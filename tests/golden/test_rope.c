@@ -3,7 +3,6 @@
 #include "mha/io.h"
 #include "mha/rope.h"
 #include "support/check.h"
-
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,20 +1,18 @@
 /* test_safetensors.c - compares all files of data/safetensors with the results of the reference reader, and tests
  * the safetensors and npy files of data/hostile. Every file is opened both mapped and copied; the results must be the
  * same. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "mha/io.h"
 #include "support/files.h"
 #include "support/sha256.h"
 #include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <cmocka.h>
 
 static const char folder[] = MHA_TEST_DATA;
 

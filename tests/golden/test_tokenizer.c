@@ -3,13 +3,11 @@
  * models that use every option. */
 #include "mha/text.h"
 #include "text/tokenizer.h"
-
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
 #include <cmocka.h>
 
 static json_t *golden;

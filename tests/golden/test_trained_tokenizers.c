@@ -2,14 +2,12 @@
  * compares vocabularies and merges with those of the tokenizers library. */
 #include "mha/text_train.h"
 #include "support/files.h"
-
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <cmocka.h>
 
 static mha_tokenizer_trainer *train(mha_ctx *ctx, const json_t *c, const json_t *text, mha_tokenizer **tokenizer)

@@ -1,16 +1,14 @@
 /* test_unicode.c - normalizes and splits every code point and compares the results with the reference library
  * (data/unicode). */
+#include "base/utf8.h"
 #include "text/tokenizer.h"
 #include "text/unicode.h"
-
-#include "base/utf8.h"
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <cmocka.h>
 
 enum { POINTS = 0x110000 };

@@ -1,6 +1,5 @@
 /* consumer.c - a program outside the project; checks that its headers and the loaded library have the same version. */
 #include <mha/mha.h>
-
 #include <stdio.h>
 #include <string.h>
 

@@ -3,7 +3,6 @@
  * surrounds the inputs, and a canary value surrounds the outputs. tests/tiles runs this test with emulated tiles on
  * every CPU. */
 #include "kernel/table.h"
-
 #include <stdio.h>
 
 enum { STEP = 32 };

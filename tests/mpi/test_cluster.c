@@ -4,6 +4,8 @@
  *     silent      the last rank sends no data; the other ranks must name it
  *     stopped     the same, but mpirun is stopped before the job is aborted
  *     fail N      the Nth transfer of the last rank fails inside MPI */
+#include "mha/cluster.h"
+#include "mha/mha.h"
 #include <mpi.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -11,9 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "mha/cluster.h"
-#include "mha/mha.h"
 
 /* ---- wrappers of MPI functions: call number `failing` of the last rank fails (0: no call) ---- */
 

@@ -2,15 +2,14 @@
  * model on the whole text. In modes tree and ordered, hidden states, logits, scores, embeddings and generated tokens
  * must be bitwise identical; in mode ring they must agree within rounding. Some texts are so short that a rank has no
  * tokens. */
-#include <math.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "library/model/key_shards.h"
 #include "mha/cluster_model.h"
 #include "mha/model_create.h"
 #include "mpi/cluster_case.h"
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { VOCAB = 60, E = 32, MAX = 5200, NEW = 30 };
 

@@ -3,6 +3,7 @@
  * an argument, tests a failure that ends the job:
  *     silent      the last rank does not take part in a sum
  *     fail N      the Nth transfer of the last rank fails inside MPI */
+#include "mha/cluster.h"
 #include <math.h>
 #include <mpi.h>
 #include <stdbool.h>
@@ -10,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "mha/cluster.h"
 
 /* ---- wrappers of MPI functions: call number `failing` of the last rank fails (0: no call) ---- */
 

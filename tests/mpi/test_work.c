@@ -1,6 +1,7 @@
 /* test_work.c - tests mha_work, which distributes the steps of a measurement over ranks. Every step must run once, and
  * all ranks must get the exact sums, even after any rank has failed at any point. Another number of ranks must be able
  * to read the journals, and a truncated journal must be read up to its last complete record. */
+#include "mha/cluster.h"
 #include <mpi.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -8,8 +9,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include "mha/cluster.h"
 
 enum { STEPS = 60, VALUES = 3 };
 

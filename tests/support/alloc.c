@@ -1,5 +1,6 @@
 /* alloc.c - implements the counting allocator of alloc.h. */
 #include "support/alloc.h"
+
 #include <stdlib.h>
 
 static void *count_alloc(void *user, size_t bytes, size_t align)

@@ -1,5 +1,6 @@
 /* check.c - implements the checks of messages of check.h. */
 #include "support/check.h"
+
 #include <string.h>
 
 bool check_has_word(const char *text, const char *word)

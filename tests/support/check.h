@@ -7,7 +7,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
 #include <cmocka.h>
 
 /* Returns true if `word` occurs in `text` as a separate number or name: "1" does not match inside "-1", "0.1" or

@@ -1,5 +1,6 @@
 /* masked.c - implements masked.h. */
 #include "support/masked.h"
+
 #include <string.h>
 
 const mha_attn_desc masked_desc = {.size = sizeof masked_desc,

@@ -1,5 +1,6 @@
 /* random_cases.c - implements random_cases.h. */
 #include "support/random_cases.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* tiles.c - implements tiles.h. */
 #include "tiles/tiles.h"
+
 #include "support/check.h"
 #include <float.h>
 #include <math.h>

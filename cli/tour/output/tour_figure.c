@@ -1,13 +1,12 @@
 /* tour_figure.c - draws a tensor of a tour as a map or a curve. */
 #include "tour/output/tour_figure.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "draw/chart.h"
 #include "draw/figure.h"
 #include "output.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { DIGITS = 24 };
 

@@ -1,19 +1,18 @@
 /* tour_files.c - see tour_files.h. */
 #include "tour/output/tour_files.h"
 
-#include <errno.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "draw/figure_paint.h"
 #include "memory.h"
 #include "output.h"
 #include "output_is_input.h"
 #include "tour/output/tour_figure.h"
 #include "tour/output/tour_print.h"
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* ---- tables ---- */
 

@@ -2,10 +2,9 @@
 #ifndef CLI_TOUR_TOUR_PRINT_H
 #define CLI_TOUR_TOUR_PRINT_H
 
-#include <jansson.h>
-
 #include "command.h"
 #include "tour/tour.h"
+#include <jansson.h>
 
 /* Prints the steps as text to session->out. */
 void tour_put_text(const cli_session *session, const tour *t);

@@ -2,14 +2,13 @@
  * TOUR_HEADS has cells that contain the values and are colored by head; a curve is a line.
  *
  * Colors of squares are attributes; all other colors come from the style sheet of the page. */
-#include <math.h>
-#include <stdbool.h>
-#include <string.h>
-
 #include "draw/figure_paint.h"
 #include "page/color_scale.h"
 #include "tour/output/tour_print.h"
 #include "tour/tour_page.h"
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
 
 void tour_put_escaped(FILE *out, const char *text)
 {

@@ -1,10 +1,9 @@
 /* tour_tensor.c - prints a tensor as PyTorch does: four decimals, or none for integers; one format per tensor, derived
  * from its elements; rows wrapped at the line width; only the first and last three indices of each axis if the tensor
  * has more than 200 elements. */
+#include "tour/tour.h"
 #include <math.h>
 #include <string.h>
-
-#include "tour/tour.h"
 
 enum { EDGE = 3, MANY = 200, INDENT = 7 /* INDENT: width of "tensor(" */ };
 

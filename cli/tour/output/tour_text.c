@@ -1,14 +1,13 @@
 /* tour_text.c - prints a tour in the terminal. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "draw/figure_paint.h"
 #include "memory.h"
 #include "output.h"
 #include "page/color_scale.h"
 #include "tour/output/tour_print.h"
 #include "word_wrap.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { INDENT = 3, PYTORCH_COLUMNS = 80, BRACKETS = 4 /* columns for brackets after the last element of a line */ };
 

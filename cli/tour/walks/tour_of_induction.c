@@ -1,10 +1,9 @@
 /* tour_of_induction.c - the tour of copying in the built-in model: a previous-token head, induction heads that attend
  * to the token after an earlier copy, and the effect of removing the induction heads. */
-#include <math.h>
-
 #include "tour/tour_choice.h"
 #include "tour/tour_model.h"
 #include "tour/tours.h"
+#include <math.h>
 
 static const char default_text[] = "drum cat kite red drum cat";
 enum { HEADS_MAX = 4096 };

@@ -1,10 +1,10 @@
 /* tour_of_llama.c - the tour of attention in the LLaMA family: rotary position embeddings, cached keys and values
  * (tour_of_llama_cache.c), and keys and values that query heads share. */
-#include <string.h>
+#include "tour/walks/tour_of_llama.h"
 
 #include "tour/tour_layer.h"
 #include "tour/tours.h"
-#include "tour/walks/tour_of_llama.h"
+#include <string.h>
 
 enum { SEED = 82, WIDTH = 8, HEADS = 2 };
 

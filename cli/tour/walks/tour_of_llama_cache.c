@@ -1,6 +1,5 @@
 /* tour_of_llama_cache.c - the part of the tour of LLaMA that caches keys and values, in arrays and in pages. */
 #include "tour/walks/tour_of_llama.h"
-
 #include <string.h>
 
 /* ---- cache of arrays ---- */

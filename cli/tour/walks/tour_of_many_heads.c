@@ -1,9 +1,8 @@
 /* tour_of_many_heads.c - tours of several heads: first as a list of heads, then as one matrix that is split. */
-#include <string.h>
-
 #include "tour/tour_choice.h"
 #include "tour/tour_layer.h"
 #include "tour/tours.h"
+#include <string.h>
 
 enum { SEED = 123, BATCH = 2, D_IN = 3, D_OUT = 4, HEADS = 2, WORDS = 6, TOKENS = 5, WIDE_HEAD = 3 };
 static const char default_text[] = "Your journey starts with one step";

@@ -1,11 +1,10 @@
 /* tour_of_one_head.c - tours of one head step by step: self-attention and the causal mask. Each step adds one option to
  * a call of the operator; the last step is the layer that computes all steps in one call. */
-#include <math.h>
-#include <string.h>
-
 #include "tour/tour_choice.h"
 #include "tour/tour_head.h"
 #include "tour/tours.h"
+#include <math.h>
+#include <string.h>
 
 /* ---- self-attention ---- */
 

@@ -1,9 +1,8 @@
 /* tour_of_shapes.c - tours of reshaping as in published code, with strides instead of copies: one product for all
  * heads, and a row split into heads. */
-#include <string.h>
-
 #include "tour/tour_choice.h"
 #include "tour/tours.h"
+#include <string.h>
 
 enum { SEED = 123 };
 

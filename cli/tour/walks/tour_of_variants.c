@@ -1,9 +1,8 @@
 /* tour_of_variants.c - runs every variant of multi-head attention at one size and compares its parameters and flops
  * with the plain layer. */
-#include <stdlib.h>
-
 #include "tour/tour_choice.h"
 #include "tour/tours.h"
+#include <stdlib.h>
 
 enum { D_MODEL = 768, HEADS = 12, TOKENS = 128, SEED = 123 };
 

@@ -1,10 +1,9 @@
 /* model_generate.c - forward passes for mha_model_generate in which each rank caches the keys and values that it has
  * computed. Every rank samples the same tokens from the same logits. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "library/model/key_shards.h"
 #include "library/model/model_pass.h"
+#include <stdlib.h>
+#include <string.h>
 
 typedef struct generation {
     const mha_model *model;

@@ -2,11 +2,11 @@
  * scores and embeddings.
  *
  * Each rank computes its tokens in all layers; only attention requires data of other ranks. */
+#include "library/model/model_pass.h"
+
+#include "library/shard_call.h"
 #include <stdlib.h>
 #include <string.h>
-
-#include "library/model/model_pass.h"
-#include "library/shard_call.h"
 
 /* ---- texts that can be distributed ---- */
 

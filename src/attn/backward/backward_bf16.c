@@ -9,7 +9,6 @@
  * these elements. Their values are then added separately for the pairs of queries and keys that attend to each
  * other. */
 #include "attn/backward/backward.h"
-
 #include "attn/mask/attention_dropout.h"
 #include "math/half.h"
 #include <math.h>

@@ -3,7 +3,6 @@
  * V^T are recomputed for dbias, so only the block itself is stored, in double. A dbias by distance has one element per
  * diagonal; its tasks own all diagonals of a head, and add the diagonals of one block after another. */
 #include "attn/backward/backward.h"
-
 #include <string.h>
 
 /* The part of dbias that a task computes: ranges [first, end) of the axes batch, heads, tiles of rows, and blocks of

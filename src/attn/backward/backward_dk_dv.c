@@ -1,6 +1,5 @@
 /* backward_dk_dv.c - writes dk and dv, either from the memory of a task or summed over the parts of a head group. */
 #include "attn/backward/backward.h"
-
 #include "attn/plan/rotary.h"
 
 /* Adds rows [first, end) of the sums of one part to the sums of part 0. */

@@ -1,7 +1,6 @@
 /* backward_head_params.c - computes dslopes, dsinks and dgates from the sums per tile and head. Because there are few
  * sums, one thread adds them in a fixed order. */
 #include "attn/backward/backward.h"
-
 #include <stddef.h>
 
 /* Sums one field of mha__bwd_sums over all tiles of head h of sequence b, and over all its entries in a list of

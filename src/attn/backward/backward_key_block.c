@@ -9,7 +9,6 @@
  * skip masked pairs one by one.
  */
 #include "attn/backward/backward.h"
-
 #include <string.h>
 
 enum { UNKNOWN, FINITE, NOT_FINITE };

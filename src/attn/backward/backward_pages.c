@@ -1,7 +1,6 @@
 /* backward_pages.c - writes dk and dv of keys and values in pages. A row of a page receives the gradients of all
  * sequences whose block table refers to the page, in ascending order of sequences and of their keys. */
 #include "attn/backward/backward.h"
-
 #include "attn/plan/rotary.h"
 #include "base/size.h"
 #include <string.h>

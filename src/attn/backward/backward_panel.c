@@ -1,6 +1,5 @@
 /* backward_panel.c - computes the scores, P and dS of one panel of queries and one block of keys. */
 #include "attn/backward/backward.h"
-
 #include "attn/mask/attention_dropout.h"
 #include "attn/mask/user_functions.h"
 #include <string.h>

@@ -1,7 +1,6 @@
 /* backward_plan.c - divides the backward pass into tasks, and lays out its workspace: scratch memory of the workers,
  * then the sums of dk and dv, then the sums per head, then the list of the uses of pages. */
 #include "attn/backward/backward.h"
-
 #include "attn/forward/task_rows.h"
 #include "attn/plan/operand_table.h"
 #include "attn/stats/attention_stats.h"

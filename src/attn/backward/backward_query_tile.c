@@ -1,6 +1,5 @@
 /* backward_query_tile.c - opens a tile of queries for the backward pass. */
 #include "attn/backward/backward.h"
-
 #include <string.h>
 
 /* Limit of |lse| above which its rounding matters: half a unit in its last place then changes p by 2^-20 in f32. */

@@ -1,7 +1,6 @@
 /* backward_tasks.c - runs the tasks of the backward pass. A task processes the tiles of a part of a head group in
  * order. */
 #include "attn/backward/backward.h"
-
 #include "attn/forward/staging.h"
 #include "attn/plan/rotary.h"
 #include "attn/plan/run_tasks.h"

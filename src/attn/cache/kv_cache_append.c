@@ -2,7 +2,6 @@
  * reserved, and only then is the cache modified. Pages before the window are released before new pages are taken, so a
  * windowed cache uses constant memory while its sequence grows. */
 #include "attn/cache/kv_cache.h"
-
 #include "attn/plan/operand.h"
 #include "attn/plan/plan.h"
 #include "attn/plan/rotary.h"

@@ -1,6 +1,5 @@
 /* kv_cache_attend.c - appends tokens to a KV cache and attends to all of its keys in one call. */
 #include "attn/cache/kv_cache.h"
-
 #include "base/error.h"
 #include "base/struct_size.h"
 

@@ -1,6 +1,5 @@
 /* kv_cache_bind.c - sets the description and the arguments with which the operator reads a KV cache. */
 #include "attn/cache/kv_cache.h"
-
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"

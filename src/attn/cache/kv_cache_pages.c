@@ -1,6 +1,5 @@
 /* kv_cache_pages.c - manages the pages of a KV cache: memory, reference counts, and the page table. */
 #include "attn/cache/kv_cache.h"
-
 #include "base/error.h"
 #include "base/size.h"
 #include <inttypes.h>

@@ -1,7 +1,6 @@
 /* kv_cache_save.c - converts a KV cache to a list of tensors and back. Loaded tensors are untrusted, so all of them are
  * checked before the cache is modified. */
 #include "attn/cache/kv_cache.h"
-
 #include "base/error.h"
 #include "base/size.h"
 #include "math/types/element.h"

@@ -1,6 +1,5 @@
 /* kv_cache_write.c - converts new tokens to the stored type and writes them to the pages of a KV cache. */
 #include "attn/cache/kv_cache.h"
-
 #include "attn/plan/rotary.h"
 #include "math/half.h"
 #include "math/types/e4m3.h"

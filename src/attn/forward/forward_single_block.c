@@ -2,7 +2,6 @@
  * interval of keys. One kernel call per panel of queries computes the result. For 16 keys, calls of several kernels
  * would take longer than the computation itself. Results are bitwise identical to online_softmax.c. */
 #include "attn/forward/online_softmax.h"
-
 #include "attn/forward/query_tile.h"
 #include "attn/forward/task_rows.h"
 #include "attn/mask/block_mask.h"

@@ -6,7 +6,6 @@
  * Values that are not finite may have weight 0, and 0 * NaN is NaN. A tile whose result is not finite is computed again
  * (`careful`): such values are replaced with 0, then added to the rows that attend to them. */
 #include "attn/forward/query_tile.h"
-
 #include "attn/mask/attention_dropout.h"
 #include "math/half.h"
 #include <float.h>

@@ -1,6 +1,5 @@
 /* tile_key_block.c - computes one block of keys for a tile of queries: locates K and V, computes scores and P V. */
 #include "attn/forward/query_tile.h"
-
 #include <string.h>
 
 bool mha__block_products(const mha__tile *t, const mha__panel *p, const mha__block *b, int64_t first, int64_t end,

@@ -2,7 +2,6 @@
  * maximum and sum of every row are known, scores that were not kept are recomputed, so that no intermediate result has
  * size Lq x Lk. */
 #include "attn/forward/query_tile.h"
-
 #include "attn/stats/attention_stats.h"
 #include "attn/stats/requested_maps.h"
 #include <string.h>

@@ -2,7 +2,6 @@
  * afterwards, and by one core only. Prefetching makes a batch of short sequences that does not fit in any cache a sixth
  * faster. */
 #include "attn/forward/query_tile.h"
-
 #include "attn/mask/block_mask.h"
 #include "base/cpu.h"
 #include "math/types/element.h"

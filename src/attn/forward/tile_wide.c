@@ -2,7 +2,6 @@
  * cache, so groups of MHA__COLUMNS columns are copied to scratch memory, and all panels of the tile use a group before
  * the next group is copied. The order of every sum is that of tile_key_block.c, so results are bitwise identical. */
 #include "attn/forward/query_tile.h"
-
 #include "attn/mask/attention_dropout.h"
 #include "math/types/element.h"
 #include <string.h>

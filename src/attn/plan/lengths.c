@@ -1,6 +1,5 @@
 /* lengths.c - checks the lengths of a call, its packed sequences and its list of heads. Declared in params.h. */
 #include "attn/plan/params.h"
-
 #include "base/error.h"
 #include "base/size.h"
 #include <inttypes.h>

@@ -6,7 +6,6 @@
  * problem for two boxes thus reduces to a few pairs of smaller boxes, one per distance, and finally to two elements.
  * Views with equal strides, such as packed rows, need one or two distances per axis, for any lengths. */
 #include "attn/plan/operand.h"
-
 #include "base/size.h"
 #include <stdlib.h>
 

@@ -4,13 +4,12 @@
  * forward pass compute <w, c> for each layer, and the sums are divided at the end. */
 #include "circuits/logits/attribution_pass.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/error.h"
 #include "base/size.h"
 #include "circuits/logits/vocabulary_rows.h"
 #include "heads/weights/head_weights.h"
+#include <math.h>
+#include <string.h>
 
 enum { N = MHA_LOGIT_TARGETS };
 

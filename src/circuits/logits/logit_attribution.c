@@ -1,14 +1,13 @@
 /* logit_attribution.c - checks the arguments of a logit attribution, and owns its result. */
 #include "mha/logit_attribution.h"
 
-#include <math.h>
-
 #include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "circuits/logits/attribution_pass.h"
 #include "model/forward/pooler_logits.h"
+#include <math.h>
 
 enum { N = MHA_LOGIT_TARGETS };
 

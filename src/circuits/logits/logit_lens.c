@@ -1,9 +1,6 @@
 /* logit_lens.c - applies the output head of a model to the hidden state after each layer. */
 #include "mha/logit_lens.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -11,6 +8,8 @@
 #include "layer/loss/logits_softmax.h"
 #include "math/kl_divergence.h"
 #include "model/forward/pooler_logits.h"
+#include <math.h>
+#include <string.h>
 
 enum { TOP = 5, LOGITS = 1 << 23 }; /* LOGITS: elements of the logits in memory for each of two entries */
 

@@ -1,10 +1,9 @@
 /* head_projection.c - reads the projections of one head as the checkpoint stores them (mha_head_weights). */
-#include <string.h>
-
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/weights/head_weights.h"
 #include "mha/weight_circuits.h"
+#include <string.h>
 
 static mha_status check(const mha_model *m, int64_t layer, int64_t head, mha_error *err)
 {

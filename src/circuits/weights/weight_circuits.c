@@ -1,9 +1,8 @@
 /* weight_circuits.c - returns the results of mha_weight_circuits_measure. */
 #include "circuits/weights/weight_circuits.h"
 
-#include <math.h>
-
 #include "base/ctx.h"
+#include <math.h>
 
 static const char *const texts[][2] = {
 #define TEXT(name, key, text) [name] = {key, text},

@@ -1,10 +1,9 @@
 /* weight_composition.c - computes how much heads read of what earlier heads write. */
-#include <math.h>
-
 #include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "circuits/weights/weight_circuits.h"
+#include <math.h>
 
 static void lay_out(mha__arena *arena, const mha_weight_circuits *c, int64_t hidden, mha__composition *to)
 {

@@ -1,14 +1,13 @@
 /* weight_copying.c - computes copying scores. The non-zero eigenvalues of U W_OV E^T are those of the D x D matrix
  * V (E^T U) O^T, so no matrix of the size of the vocabulary squared is computed. */
-#include <math.h>
-#include <string.h>
-
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "circuits/logits/vocabulary_rows.h"
 #include "circuits/weights/weight_circuits.h"
 #include "math/linalg.h"
+#include <math.h>
+#include <string.h>
 
 enum { ROWS = 1024, GROUP = 8 }; /* rows of the vocabulary read at a time; rows of V multiplied at a time */
 

@@ -2,15 +2,14 @@
  *
  * X = (X B^T) B for each of Q, K, V and O, where the rows of B are an orthonormal basis of the rows of X. The norms and
  * singular values of W_QK and W_OV are then those of products of the D x D matrices X B^T. */
-#include <math.h>
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "circuits/weights/weight_circuits.h"
 #include "math/linalg.h"
+#include <math.h>
+#include <string.h>
 
 typedef struct job {
     const mha_model *model;

@@ -1,11 +1,10 @@
 /* batch_packer.c - packs a subset of the texts of a data set into batches. */
 #include "heads/data/batch_packer.h"
 
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
+#include <string.h>
 
 int64_t mha__packer_room(const mha__packer *p)
 {

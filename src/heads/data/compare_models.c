@@ -1,5 +1,6 @@
 /* compare_models.c - compares two models on the same texts. */
 #include "mha/compare_models.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/data/evaluate_texts.h"

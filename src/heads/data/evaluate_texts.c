@@ -1,5 +1,6 @@
 /* evaluate_texts.c - runs batches of texts through a model and stores the results in the order of the texts. */
 #include "heads/data/evaluate_texts.h"
+
 #include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"

@@ -3,15 +3,13 @@
  * Tokens are collected in the given order, then copied once into processing order. A batch is a range of the sorted
  * array, so no tokens are copied to run it. The position of each text is stored, so that a text can be found by its
  * index. */
-#include "heads/data/head_data_fields.h"
-
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
+#include "heads/data/head_data_fields.h"
+#include <string.h>
 
 enum { BATCH_TOKENS = 2048 };
 

@@ -1,13 +1,11 @@
 /* head_data_read.c - reads the data of a measure: single texts, whole batches, and the kind of the data (texts, images
  * or source/target pairs), which each measure checks before it reads a batch. */
-#include "heads/data/head_data_fields.h"
-
-#include <stdio.h>
-#include <string.h>
-
 #include "base/error.h"
+#include "heads/data/head_data_fields.h"
 #include "math/hash.h"
 #include "mha/seq2seq.h"
+#include <stdio.h>
+#include <string.h>
 
 /* ---- texts ---- */
 

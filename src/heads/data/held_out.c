@@ -1,12 +1,11 @@
 /* held_out.c - divides texts into learning texts and held-out texts. */
 #include "mha/held_out.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
+#include <stdlib.h>
+#include <string.h>
 
 /* Returns the new index of text i. Text i belongs to the unit (text or pair) i % units; the texts of a pair are `units`
  * apart. */

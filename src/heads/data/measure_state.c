@@ -2,14 +2,13 @@
  * covers the tokens and their division into batches. */
 #include "heads/data/measure_state.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/clock.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "io/tensor_file.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* minimum pause between writes [s], and its minimum ratio to the duration of a write */
 static const double PAUSE = 1, PATIENCE = 20;

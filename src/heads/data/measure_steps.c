@@ -1,13 +1,12 @@
 /* measure_steps.c - runs the steps of a measure in one process or in several processes. */
 #include "heads/data/measure_steps.h"
 
-#include <string.h>
-
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/data/head_data.h"
 #include "heads/data/measure_state.h"
 #include "math/fixed_sum.h"
+#include <string.h>
 
 static mha_status show_progress(const mha__measure *m, int64_t step, mha_error *err)
 {

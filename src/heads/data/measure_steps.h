@@ -8,9 +8,8 @@
 #ifndef MHA_HEADS_DATA_MEASURE_STEPS_H
 #define MHA_HEADS_DATA_MEASURE_STEPS_H
 
-#include <stdbool.h>
-
 #include "mha/head_data.h"
+#include <stdbool.h>
 
 typedef struct mha__measure {
     const mha_model *model;

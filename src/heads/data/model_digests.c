@@ -1,5 +1,6 @@
 /* model_digests.c - writes the SHA-256 of each file of a model. */
 #include "heads/data/model_digests.h"
+
 #include "base/error.h"
 #include "io/files/sha256.h"
 #include "io/tensor_file.h"

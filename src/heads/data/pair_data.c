@@ -1,12 +1,11 @@
 /* pair_data.c - creates data of source/target pairs. The text of a pair is what the decoder reads and predicts: its
  * first token, then the target. Each token of the text predicts the next one, as in other decoders. */
-#include <string.h>
-
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "heads/data/head_data.h"
 #include "mha/seq2seq.h"
+#include <string.h>
 
 /* ---- targets ---- */
 

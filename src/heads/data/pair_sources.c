@@ -1,11 +1,10 @@
 /* pair_sources.c - see pair_sources.h. */
 #include "heads/data/pair_sources.h"
 
-#include <string.h>
-
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
+#include <string.h>
 
 mha_status mha__pair_sources_lay(mha_ctx *ctx, const mha__gather *g, const int64_t *order, mha__pair_sources *to,
                                  mha_error *err)

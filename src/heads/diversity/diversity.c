@@ -1,9 +1,8 @@
 /* diversity.c - accessors of the result of a head comparison. */
 #include "heads/diversity/diversity.h"
 
-#include <math.h>
-
 #include "base/ctx.h"
+#include <math.h>
 
 static const struct {
     const char *key, *help;

@@ -3,11 +3,10 @@
 #ifndef MHA_HEADS_DIVERSITY_DIVERSITY_H
 #define MHA_HEADS_DIVERSITY_DIVERSITY_H
 
-#include <stdbool.h>
-
 #include "heads/data/head_data.h"
 #include "math/fixed_sum.h"
 #include "mha/diversity.h"
+#include <stdbool.h>
 
 struct mha_diversity {
     mha_ctx *ctx;

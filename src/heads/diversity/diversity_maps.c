@@ -3,14 +3,13 @@
  * The maps of some texts are stored for all heads of all layers, as contiguous rows. All measures follow from sums over
  * the elements of the maps: the divergences from sums of (p + q) log2 (p + q) (js_mixtures.h), the cosines from
  * products. Centering subtracts from each product a term that follows from the row sums. */
-#include <math.h>
-#include <string.h>
-
 #include "attn/stats/js_mixtures.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "heads/diversity/diversity.h"
 #include "math/linalg.h"
+#include <math.h>
+#include <string.h>
 
 /* ---- storing maps ---- */
 

@@ -4,15 +4,14 @@
  * together if their maps fit; a longer text runs alone, in as many passes as its rows need. The sums do not depend on
  * this division: each text is summed in double, in passes that depend on its length only, and texts are added as
  * integers. */
-#include <stdio.h>
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "heads/data/measure_steps.h"
 #include "heads/diversity/diversity.h"
+#include <stdio.h>
+#include <string.h>
 
 static const char WORK[] = "diversity";
 

@@ -5,9 +5,6 @@
  * and regressions among heads can be computed from Z, with D elements per token. Therefore no array of width E is
  * accumulated. The products of all contexts of a layer, C^T C [H D, H D], are summed separately for the two halves of
  * the tokens, and transformed to Z^T Z at the end. */
-#include <math.h>
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
@@ -16,6 +13,8 @@
 #include "layer/linear/linear.h"
 #include "math/linalg.h"
 #include "model/model_struct.h"
+#include <math.h>
+#include <string.h>
 
 enum { RUN = 64 }; /* consecutive tokens of a text that belong to the same half */
 

@@ -6,12 +6,11 @@
  *
  * The order and the numbering of the merges are the same as in scipy.cluster.hierarchy.linkage, even for equal
  * distances. */
-#include <math.h>
-#include <string.h>
-
 #include "base/ctx.h"
 #include "base/size.h"
 #include "heads/diversity/diversity.h"
+#include <math.h>
+#include <string.h>
 
 typedef struct clustering {
     int64_t n;

@@ -1,11 +1,10 @@
 /* multidimensional_scaling.c - places heads in the plane by classical scaling (Torgerson 1952) of the distances
  * sqrt(js). */
-#include <math.h>
-
 #include "base/ctx.h"
 #include "base/size.h"
 #include "heads/diversity/diversity.h"
 #include "math/linalg.h"
+#include <math.h>
 
 /* Computes b = -1/2 J d2 J, where J subtracts the mean of every row and column; d2 is symmetric. */
 static void centre(int64_t n, const double *d2, double *mean, double *b)

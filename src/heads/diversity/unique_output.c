@@ -4,14 +4,13 @@
  * all heads. By block inversion, the coefficients are -P_oh P_hh^-1, so the residual is the combination P_:h P_hh^-1 of
  * all columns, and one inverse serves all heads. The squared residual on the products `test` is trace(P_hh^-1 S
  * P_hh^-1) with S = (P test P)_hh. */
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/diversity/diversity.h"
 #include "layer/linear/linear.h"
 #include "math/linalg.h"
+#include <string.h>
 
 typedef struct regression {
     mha_ctx *ctx;

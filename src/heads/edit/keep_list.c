@@ -1,5 +1,6 @@
 /* keep_list.c - lists of kept heads, original head numbers, and the head counts of config.json. */
 #include "heads/edit/keep_list.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"

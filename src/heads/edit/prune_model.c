@@ -1,5 +1,6 @@
 /* prune_model.c - mha_prune: creates an edited model with its config and record from the list of kept heads. */
 #include "heads/edit/prune_model.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"

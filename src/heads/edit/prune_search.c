@@ -1,6 +1,7 @@
 /* prune_search.c - finds the maximum number of heads that can be removed, by evaluating several counts on held-out
  * texts. */
 #include "mha/prune_search.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"

@@ -1,5 +1,6 @@
 /* regroup_model.c - mha_regroup: creates an edited model whose heads share keys and values, layer by layer. */
 #include "heads/edit/regroup_model.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"

@@ -1,12 +1,11 @@
 /* ablation.c - runs the forward passes of an ablation: one of the whole model, then passes with heads switched off. */
 #include "heads/importance/ablation.h"
 
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/data/partial_forward.h"
+#include <string.h>
 
 /* ---- memory ---- */
 

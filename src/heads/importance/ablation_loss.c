@@ -1,7 +1,5 @@
 /* ablation_loss.c - evaluates a forward pass with heads switched off: the distance of text embeddings, the cross
  * entropy of tokens, or the loss of pairs. */
-#include <string.h>
-
 #include "base/error.h"
 #include "heads/importance/ablation.h"
 #include "layer/loss/contrastive_loss.h"
@@ -9,6 +7,7 @@
 #include "math/linalg.h"
 #include "mha/layer.h"
 #include "model/forward/pooler_logits.h"
+#include <string.h>
 
 enum { CHUNK_ELEMENTS = 1 << 21, CHUNK_ROWS = 256 }; /* maximum logits (8 MiB) and rows per chunk */
 

@@ -1,12 +1,11 @@
 /* ablation_pairs.c - switches off the heads of an encoder-decoder one at a time: by a gate of 0 and, for mean ablation,
  * a fill. The inputs of all layers of both sides are kept for a batch, so that each pass begins at the layer of its
  * head; the encoder runs again only for its own heads. */
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/importance/ablation.h"
+#include <string.h>
 
 typedef struct pair_run {
     mha__ablation *a;

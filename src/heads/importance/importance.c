@@ -1,12 +1,11 @@
 /* importance.c - the public function that scores the heads of a model, and the accessors of its result. */
 #include "heads/importance/importance.h"
 
-#include <math.h>
-
 #include "base/ctx.h"
 #include "base/error.h"
 #include "mha/prune.h"
 #include "model/model_struct.h"
+#include <math.h>
 
 static mha_status create(const mha_model *model, mha_importance **out, mha_error *err)
 {

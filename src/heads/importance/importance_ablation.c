@@ -1,13 +1,12 @@
 /* importance_ablation.c - computes how much the loss of texts changes if a head, or a pair of heads, is switched
  * off. */
-#include <math.h>
-
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/data/measure_steps.h"
 #include "heads/edit/prune_model.h"
 #include "heads/importance/ablation.h"
 #include "heads/importance/importance.h"
+#include <math.h>
 
 static bool has_means(const mha__importance_job *s)
 {

@@ -1,11 +1,10 @@
 /* importance_finish.c - computes scores, their confidence intervals, and the agreement of the two halves of the data
  * from sums over units. */
-#include <math.h>
-
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/importance/importance.h"
 #include "mha/mean_interval.h"
+#include <math.h>
 
 /* Returns the mean score of head n over all units (half -1) or over one half of the units; NAN for heads that a layer
  * lacks. */

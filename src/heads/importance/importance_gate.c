@@ -1,9 +1,8 @@
 /* importance_gate.c - computes scores from the gradients of gates, one gate per text and head. The gradients of texts
  * are multiplied by the number of units, so that the mean over units is the sum over texts of the gradient of the mean
  * loss. */
-#include <math.h>
-
 #include "heads/importance/importance_run.h"
+#include <math.h>
 
 void mha__take_gate(mha__importance_job *s, const mha__packed *batch)
 {

@@ -1,11 +1,10 @@
 /* importance_intervals.c - sums scores over units, and computes their means, standard errors and rank correlation. */
 #include "heads/importance/importance_intervals.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 #include "base/ctx.h"
 #include "base/error.h"
+#include <math.h>
+#include <stdlib.h>
 
 /* ---- sums ---- */
 

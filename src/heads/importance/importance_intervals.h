@@ -7,10 +7,9 @@
 #ifndef MHA_HEADS_IMPORTANCE_IMPORTANCE_INTERVALS_H
 #define MHA_HEADS_IMPORTANCE_IMPORTANCE_INTERVALS_H
 
-#include <stdint.h>
-
 #include "math/fixed_sum.h"
 #include "mha/ctx.h"
+#include <stdint.h>
 
 /* Sums over a set of units, as views of one array of integers. The arrays of disjoint sets can be added element by
  * element. */

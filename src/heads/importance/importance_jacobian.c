@@ -1,13 +1,12 @@
 /* importance_jacobian.c - computes 1/2 |de/dxi|^2 for each text and head, where e is the output vector of the text and
  * xi the gate of the head. It runs one backward pass per element of e, or per random sign vector u, since the
  * expectation of (u . de/dxi)^2 is |de/dxi|^2. */
-#include <math.h>
-#include <string.h>
-
 #include "base/error.h"
 #include "heads/importance/importance_run.h"
 #include "layer/loss/sentence_vector.h"
 #include "math/rng_draws.h"
+#include <math.h>
+#include <string.h>
 
 #define SEEDS \
     UINT64_C(0xD1342543DE82EF95) /* odd, so that seeds have different streams; seed 0 hashes the index itself */

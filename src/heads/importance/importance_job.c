@@ -1,12 +1,10 @@
 /* importance_job.c - allocates and frees the memory of one measurement. */
-#include "heads/importance/importance.h"
-
-#include <math.h>
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
+#include "heads/importance/importance.h"
+#include <math.h>
+#include <string.h>
 
 enum { GROUP = 64 };                                            /* units per group if there is no loss */
 enum { TOKENS = 1024, TOKENS_BACK = 512, TOKENS_PAIRS = 1536 }; /* tokens per batch */

@@ -1,11 +1,10 @@
 /* importance_options.c - checks the options of importance scores for a model and data, and sets defaults. */
-#include <math.h>
-
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "heads/importance/importance.h"
 #include "mha/layer.h"
 #include "model/model_struct.h"
+#include <math.h>
 
 enum { PROBES = 4, PROBES_MAX = 4096 };
 static const double SCALE = 5;

@@ -1,8 +1,7 @@
 /* importance_run.c - the table of scores, and the function that runs one measurement. */
-#include "heads/importance/importance.h"
-
 #include "base/ctx.h"
 #include "base/error.h"
+#include "heads/importance/importance.h"
 
 static const double SATURATED = 0.05;
 

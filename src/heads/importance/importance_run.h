@@ -7,14 +7,13 @@
 #ifndef MHA_HEADS_IMPORTANCE_IMPORTANCE_RUN_H
 #define MHA_HEADS_IMPORTANCE_IMPORTANCE_RUN_H
 
-#include <stdbool.h>
-
 #include "heads/data/batch_packer.h"
 #include "heads/importance/importance_intervals.h"
 #include "heads/measure/head_measures.h"
 #include "heads/weights/head_kinds.h"
 #include "mha/importance.h"
 #include "mha/model_grads.h"
+#include <stdbool.h>
 
 typedef struct mha__importance_job mha__importance_job;
 

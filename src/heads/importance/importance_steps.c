@@ -1,14 +1,13 @@
 /* importance_steps.c - divides a measurement into steps and runs them. A group is one step if its texts cannot be
  * separated (pairs, or gradients of weights); otherwise, each step has some units of a group. */
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "base/error.h"
 #include "base/size.h"
 #include "heads/data/measure_steps.h"
 #include "heads/importance/importance.h"
 #include "math/hash.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 /* Maximum number of units in a step. Long steps have fewer and larger matrix products, which are faster; short steps
  * need less memory in a backward pass, and can be divided more evenly among processes. Sums of forward passes do not

@@ -6,15 +6,14 @@
  * (c: context of the head; L: loss.) The forms agree because the output is linear in c, and c is linear in v. The last
  * form requires that no other head reads the values v. The forms are computed by different parts of the backward pass,
  * so the check covers all these parts. */
-#include <math.h>
-#include <string.h>
-
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/importance/importance_run.h"
 #include "heads/weights/head_weights.h"
 #include "math/linalg.h"
 #include "model/backward/model_grads.h"
+#include <math.h>
+#include <string.h>
 
 /* ---- Taylor scores of tokens and weights ---- */
 

@@ -1,12 +1,11 @@
 /* importance_weights.c - computes scores from the weights only. With D x D Gram matrices, |A B|^2 = <A^T A, B B^T>, so
  * no E x E matrix is computed: |Wo Wv|^2 = <Wo^T Wo, Wv Wv^T>, and |Wq^T Wk|^2 = <Wq Wq^T, Wk Wk^T>. */
-#include <math.h>
-
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/importance/importance_run.h"
 #include "heads/weights/head_weights.h"
 #include "math/linalg.h"
+#include <math.h>
 
 /* Adds to gram [D, D] the products of the D vectors of a part: its columns for the output projection, else its rows. */
 static mha_status add_gram(const mha_model *m, mha__weights *weights, const mha__head_part *p, int64_t layer,

@@ -1,12 +1,11 @@
 /* attention_rollout.c - computes the flow of attention through the layers (Abnar and Zuidema 2020). */
-#include <string.h>
-
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "heads/data/head_data.h"
 #include "layer/linear/linear.h"
 #include "mha/diversity.h"
+#include <string.h>
 
 typedef struct flow {
     mha_ctx *ctx;

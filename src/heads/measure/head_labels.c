@@ -1,10 +1,8 @@
 /* head_labels.c - assigns a label to a head according to its pattern scores. The order of the rules is part of the
  * definition of the labels: the most specific rule comes first. */
-#include "heads/measure/head_stats.h"
-
-#include <math.h>
-
 #include "base/error.h"
+#include "heads/measure/head_stats.h"
+#include <math.h>
 
 /* ---- thresholds ---- */
 

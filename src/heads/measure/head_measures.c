@@ -1,11 +1,10 @@
 /* head_measures.c - creates and frees the result of a measurement, and returns its values. */
 #include "heads/measure/head_measures.h"
 
-#include <math.h>
-
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
+#include <math.h>
 
 mha_status mha__heads_create(mha_ctx *ctx, int64_t layers, const int64_t *counts, int64_t longest, mha_heads **out,
                              mha_error *err)

@@ -6,10 +6,9 @@
  * are summed row by row, over content rows only. */
 #include "heads/measure/head_stats.h"
 
+#include "base/size.h"
 #include <math.h>
 #include <string.h>
-
-#include "base/size.h"
 
 /* ---- properties of a text ---- */
 

@@ -2,10 +2,9 @@
 #ifndef MHA_HEADS_MEASURE_HEAD_STATS_H
 #define MHA_HEADS_MEASURE_HEAD_STATS_H
 
+#include "mha/heads.h"
 #include <stdbool.h>
 #include <stddef.h>
-
-#include "mha/heads.h"
 
 /* Every metric is a quotient of two sums; the denominator is the number of rows, or the energy of the map. */
 typedef struct mha__head_stats {

@@ -1,10 +1,9 @@
 /* head_sums.c - sums the statistics of heads over texts, as integers. */
 #include "heads/measure/head_sums.h"
 
-#include <string.h>
-
 #include "base/ctx.h"
 #include "base/size.h"
+#include <string.h>
 
 enum { NUMBERS = 2 * MHA_HEAD_METRICS, WORDS = MHA__FIXED_WORDS };
 

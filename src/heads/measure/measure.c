@@ -1,6 +1,4 @@
 /* measure.c - measures the heads of a model: runs the batches of the data, then the probe texts. */
-#include <string.h>
-
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
@@ -8,6 +6,7 @@
 #include "heads/data/measure_steps.h"
 #include "heads/measure/head_measures.h"
 #include "text/tokenizer.h"
+#include <string.h>
 
 /* ---- stored maps ---- */
 

@@ -4,13 +4,12 @@
  * The rows of a head are passed to the callback in order, text by text. Each text is summed in double, in the order of
  * its rows, and sums over texts are integers (head_sums.h). The result is therefore bitwise identical for every number
  * of threads, batches and processes. */
-#include <math.h>
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/measure/head_measures.h"
+#include <math.h>
+#include <string.h>
 
 struct mha__heads_pass {
     const mha_model *model;

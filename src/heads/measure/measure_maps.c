@@ -1,14 +1,13 @@
 /* measure_maps.c - measures heads from attention maps that the caller provides. Their rows are added to the same sums
  * as rows that the operator computes. */
-#include <math.h>
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "base/struct_size.h"
 #include "heads/measure/head_measures.h"
+#include <math.h>
+#include <string.h>
 
 /* The maps, the result, and buffers large enough for the longest text. */
 typedef struct given {

@@ -3,12 +3,11 @@
  *
  * A probe text is [first] r r [last]. r is a sequence of random tokens from the middle half of the vocabulary, so that
  * the repetition is its only structure. first and last are the special tokens that the tokenizer puts around a text. */
-#include <string.h>
-
 #include "base/ctx.h"
 #include "base/error.h"
 #include "heads/measure/head_measures.h"
 #include "math/rng_draws.h"
+#include <string.h>
 
 enum { DRAWS = 4, PERIOD = 16, TEXTS_MAX = 4096, TRIES = 64 };
 

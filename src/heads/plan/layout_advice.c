@@ -1,7 +1,6 @@
 /* layout_advice.c - recommends a head layout for the planned model, with reasons that quote the model's figures. */
-#include "heads/plan/layout_table.h"
-
 #include "base/error.h"
+#include "heads/plan/layout_table.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>

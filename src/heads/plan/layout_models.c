@@ -1,10 +1,9 @@
 /* layout_models.c - writes config.json of the model of each head layout variant, with a feed-forward width that gives
  * all models the same number of parameters. */
-#include "heads/plan/layout_table.h"
-#include "heads/plan/layout_training.h"
-
 #include "base/ctx.h"
 #include "base/error.h"
+#include "heads/plan/layout_table.h"
+#include "heads/plan/layout_training.h"
 #include "mha/host_layouts.h"
 #include <inttypes.h>
 #include <math.h>

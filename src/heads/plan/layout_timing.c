@@ -1,11 +1,10 @@
 /* layout_timing.c - measures the time of a head layout: runs one attention layer, built from the public API, with
  * random weights and inputs, since their values do not affect the time. */
-#include "heads/plan/layout_table.h"
-
 #include "base/clock.h"
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
+#include "heads/plan/layout_table.h"
 #include "mha/layer.h"
 #include "mha/rng.h"
 #include <math.h>

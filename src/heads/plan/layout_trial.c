@@ -1,10 +1,9 @@
 /* layout_trial.c - trains the model of a head layout variant, and measures its loss, times and memory. */
-#include "heads/plan/layout_training.h"
-
 #include "base/clock.h"
 #include "base/ctx_count.h"
 #include "base/error.h"
 #include "base/size.h"
+#include "heads/plan/layout_training.h"
 #include "mha/mean_interval.h"
 #include "mha/model_create.h"
 #include "mha/prune.h"

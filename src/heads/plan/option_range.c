@@ -1,5 +1,6 @@
 /* option_range.c - implements option_range.h. */
 #include "heads/plan/option_range.h"
+
 #include "base/error.h"
 
 mha_status mha__option_within(const char *name, int64_t value, int64_t min, int64_t max, mha_error *err)

@@ -1,5 +1,6 @@
 /* file_fail.c - implements file_fail.h. */
 #include "io/files/file_fail.h"
+
 #include "base/error.h"
 #include <errno.h>
 #include <stdarg.h>

@@ -1,5 +1,6 @@
 /* folder_entries.c - lists, names, renames and removes the entries of a folder. */
 #include "io/files/folder_entries.h"
+
 #include "io/files/input_file.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -3,6 +3,7 @@
  * Invariant: only rename modifies the entry of the final name, and every failure removes the temporary file. Only a
  * killed process leaves a temporary file behind, which the next write of the same name removes. */
 #include "io/files/output_file.h"
+
 #include "io/files/folder_entries.h"
 #include "mha/io.h"
 #include <errno.h>

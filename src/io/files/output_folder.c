@@ -3,6 +3,7 @@
  * Invariant: a single rename or exchange modifies the entry of the final name, after all files are on disk. Only files
  * with known names are removed, and only from a folder that contains no other files. */
 #include "io/files/output_folder.h"
+
 #include "io/files/folder_entries.h"
 #include "io/files/output_folder_replace.h"
 #include <errno.h>

@@ -4,6 +4,7 @@
  * check and the exchange of names, another process may create another folder of this name, so the check is repeated
  * after the exchange. */
 #include "io/files/output_folder_replace.h"
+
 #include "io/files/folder_entries.h"
 #include <errno.h>
 #include <fcntl.h>

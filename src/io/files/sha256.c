@@ -1,5 +1,6 @@
 /* sha256.c - SHA-256 as specified in FIPS 180-4, block by block. */
 #include "io/files/sha256.h"
+
 #include "base/ctx.h"
 #include "io/files/input_file.h"
 #include <stdio.h>

@@ -1,5 +1,6 @@
 /* gguf_cursor.c - see gguf_cursor.h; and the names and sizes of value types. */
 #include "io/gguf/gguf_cursor.h"
+
 #include "base/ctx.h"
 #include "base/utf8.h"
 #include <stdio.h>

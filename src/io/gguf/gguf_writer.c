@@ -1,5 +1,6 @@
 /* gguf_writer.c - see gguf_writer.h. */
 #include "io/gguf/gguf_writer.h"
+
 #include "base/ctx.h"
 #include "base/size.h"
 #include "io/block_types.h"

@@ -1,5 +1,6 @@
 /* image_decode.c - reads an image file, and selects the decoder by its first bytes. */
 #include "io/image/image_decode.h"
+
 #include "base/ctx.h"
 #include "io/files/input_file.h"
 #include "io/input_limits.h"

@@ -5,13 +5,11 @@
 #ifdef MHA_JPEG
 #include "base/ctx.h"
 #include "io/input_limits.h"
+#include <jerror.h> /* after jpeglib.h, which it requires */
 #include <setjmp.h>
 #include <stdio.h> /* before jpeglib.h, which requires it */
 #include <string.h>
-
 #include <jpeglib.h>
-
-#include <jerror.h> /* after jpeglib.h, which it requires */
 
 /* Extends the error manager of libjpeg, which must be its first member. */
 typedef struct jpeg_problem {

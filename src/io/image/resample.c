@@ -1,5 +1,6 @@
 /* resample.c - separable convolution with coefficients of 22 fractional bits, like Pillow's Resample.c. */
 #include "io/image/resample.h"
+
 #include "base/ctx.h"
 #include "base/size.h"
 #include "io/image/image_decode.h"

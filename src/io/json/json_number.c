@@ -5,6 +5,7 @@
  * point depends on the locale, so the text for strtod has no decimal point, and the point that snprintf writes is
  * replaced. */
 #include "io/json/json_number.h"
+
 #include <float.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* json_scan.c - reads the tokens of a JSON text (json_scan.h) in one pass, without recursion. The open containers are
  * bits of a 64-bit word, so MHA__JSON_DEPTH is at most 64. */
 #include "io/json/json_scan.h"
+
 #include "base/utf8.h"
 #include "io/files/input_file.h"
 #include "io/input_limits.h"

@@ -1,5 +1,6 @@
 /* json_write.c - writes JSON values and trees to a buffer. */
 #include "io/json/json_write.h"
+
 #include "base/ctx.h"
 #include "base/size.h"
 #include "base/utf8.h"

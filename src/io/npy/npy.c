@@ -7,6 +7,7 @@
  * structures, strings, dates and complex numbers are rejected with a message that names the type. Elements are returned
  * in row-major, little-endian order; column-major or big-endian arrays are copied and converted on opening. */
 #include "io/npy/npy.h"
+
 #include "base/ctx.h"
 #include "base/size.h"
 #include "io/files/file_fail.h"

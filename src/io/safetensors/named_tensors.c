@@ -1,5 +1,6 @@
 /* named_tensors.c - writes a list of named tensors to a safetensors file, or reads the list from any tensor file. */
 #include "io/safetensors/named_tensors.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"

@@ -1,5 +1,6 @@
 /* safetensors_header_write.c - writes the header of a safetensors file as JSON. */
 #include "io/safetensors/safetensors_header_write.h"
+
 #include "base/ctx.h"
 #include "base/utf8.h"
 #include "io/input_limits.h"

@@ -1,5 +1,6 @@
 /* safetensors_stream.c - writes tensors to a file in pieces, converted if requested. */
 #include "io/safetensors/safetensors_stream.h"
+
 #include "base/ctx.h"
 #include "base/size.h"
 #include "io/block_types.h"

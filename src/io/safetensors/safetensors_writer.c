@@ -4,6 +4,7 @@
  * The header (safetensors_header_write.c) is checked by the rules of the reader, so the reader can open every file
  * written here. */
 #include "io/safetensors/safetensors_writer.h"
+
 #include "base/ctx.h"
 #include "base/size.h"
 #include "base/struct_size.h"

@@ -1,5 +1,6 @@
 /* stored_types.c - the table of the types of the safetensors format. */
 #include "io/safetensors/stored_types.h"
+
 #include <string.h>
 
 static const mha__stored_type types[] = {

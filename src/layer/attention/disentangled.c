@@ -1,5 +1,6 @@
 /* disentangled.c - the terms of relative positions in the forward pass: their weights, and the bias of a call. */
 #include "layer/attention/disentangled.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include "layer/selection/head_selection.h"

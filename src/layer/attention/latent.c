@@ -1,5 +1,6 @@
 /* latent.c - the projections of multi-head latent attention in the forward pass. */
 #include "layer/attention/latent.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include "layer/norm.h"

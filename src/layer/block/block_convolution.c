@@ -1,6 +1,7 @@
 /* block_convolution.c - creates the convolution parallel to a block, and computes it: each group of channels is one
  * matrix product of gathered rows, a chunk of rows at a time. */
 #include "layer/block/block_convolution.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include "layer/repack.h"

@@ -1,6 +1,7 @@
 /* clamped_swiglu.c - see clamped_swiglu.h. The sigmoid is computed by the SiLU kernels: g sigmoid(alpha g) is
  * silu(alpha g) / alpha. */
 #include "layer/block/clamped_swiglu.h"
+
 #include "base/ctx.h"
 #include "base/size.h"
 #include "kernel/kernel.h"

@@ -1,6 +1,7 @@
 /* cross_block.c - the cross-attention of a transformer block. It runs after the output projection of the block's
  * attention, so both use the same workspace. */
 #include "layer/block/cross_block.h"
+
 #include "base/error.h"
 #include "base/struct_size.h"
 

@@ -1,6 +1,7 @@
 /* feed_forward.c - one feed-forward: up, an optional gate, the activation, and down. If linear layers multiply bf16,
  * each step writes bf16 for the next step. */
 #include "layer/block/feed_forward.h"
+
 #include "base/error.h"
 #include "layer/block/transformer_block.h"
 #include "layer/elementwise.h"

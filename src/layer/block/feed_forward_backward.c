@@ -3,6 +3,7 @@
  * of a share is the dot product of an expert's output and the gradient of y; it is computed from the input and the bias
  * of `down`. */
 #include "layer/block/feed_forward_backward.h"
+
 #include "base/error.h"
 #include "layer/block/transformer_block.h"
 #include "layer/elementwise.h"

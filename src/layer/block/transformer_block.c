@@ -5,6 +5,7 @@
  * still in the CPU cache, and the workspace does not grow with the number of rows. `branch` is the output of a branch
  * before it is added to x. If linear layers multiply bf16, each step writes bf16 for the next step. */
 #include "layer/block/transformer_block.h"
+
 #include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"

@@ -1,6 +1,7 @@
 /* transformer_block_backward.c - a block's forward pass with a trace, and its backward pass. Values that are fast to
  * recompute are not stored: outputs of norms, and everything after the activation. */
 #include "layer/block/transformer_block_backward.h"
+
 #include "base/error.h"
 #include "layer/block/block_convolution.h"
 #include "layer/elementwise.h"

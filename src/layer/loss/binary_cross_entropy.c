@@ -1,6 +1,7 @@
 /* binary_cross_entropy.c - see binary_cross_entropy.h. Exponentials have arguments of at most 0, so that none
  * overflows. */
 #include "layer/loss/binary_cross_entropy.h"
+
 #include <math.h>
 
 double mha__binary_cross_entropy(int64_t rows, const float *logits, const int32_t *labels, double scale, float *dlogits)

@@ -7,6 +7,7 @@
  *     dS_ij  = (exp(S_ij - lse_i) + exp(S_ij - lse'_j) - 2 [i = j]) / (2 N)
  *     de_i   = scale sum_j dS_ij e_j */
 #include "layer/loss/contrastive_loss.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include "math/linalg.h"

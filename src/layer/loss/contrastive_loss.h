@@ -3,9 +3,8 @@
 #ifndef MHA_LAYER_LOSS_CONTRASTIVE_LOSS_H
 #define MHA_LAYER_LOSS_CONTRASTIVE_LOSS_H
 
-#include <stdint.h>
-
 #include "mha/ctx.h"
+#include <stdint.h>
 
 /* e [2 pairs, width]: the vectors of all a, then of all b. With S = scale E_a E_b^T, the loss is (CE(S) + CE(S^T)) / 2,
  * where CE is the mean cross entropy of the rows and the label of row i is i. de [2 pairs, width] receives the gradient

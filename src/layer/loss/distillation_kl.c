@@ -2,6 +2,7 @@
  * rows are read one strip at a time, so no temporary array has the size of the vocabulary. A task is a range of whole
  * rows; the losses of rows are added in order. */
 #include "layer/loss/distillation_kl.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"

@@ -1,6 +1,7 @@
 /* logits_softmax.c - applies the kernels' softmax of score panels (kernel.h) to a row of logits, one strip at a time;
  * all columns of a panel have the same maximum. */
 #include "layer/loss/logits_softmax.h"
+
 #include "base/size.h"
 #include <math.h>
 #include <string.h>

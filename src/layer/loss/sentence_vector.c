@@ -3,6 +3,7 @@
  *
  *     dh = (de - e (e . de)) / (|m| n) */
 #include "layer/loss/sentence_vector.h"
+
 #include "math/linalg.h"
 #include <math.h>
 #include <string.h>

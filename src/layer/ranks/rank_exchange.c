@@ -1,5 +1,6 @@
 /* rank_exchange.c - see rank_exchange.h. */
 #include "layer/ranks/rank_exchange.h"
+
 #include "base/error.h"
 #include "base/struct_size.h"
 

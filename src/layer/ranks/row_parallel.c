@@ -5,6 +5,7 @@
  * completes the tree for a part of the elements, and a second exchange distributes the results. Both give bitwise
  * identical results. */
 #include "layer/ranks/row_parallel.h"
+
 #include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"

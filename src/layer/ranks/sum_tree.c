@@ -1,5 +1,6 @@
 /* sum_tree.c - see sum_tree.h. */
 #include "layer/ranks/sum_tree.h"
+
 #include "layer/elementwise.h"
 #include <stdbool.h>
 

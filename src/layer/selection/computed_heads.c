@@ -5,6 +5,7 @@
  * projection is one sequence, where each run of kept heads is a range of the depth. Skipping zeros in a sum does not
  * change the result. */
 #include "layer/selection/computed_heads.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include <string.h>

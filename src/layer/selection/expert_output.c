@@ -1,6 +1,7 @@
 /* expert_output.c - sums the outputs of kept experts. Each expert is packed separately. The weights of experts that no
  * sequence keeps are not read, and their gradients stay unchanged. */
 #include "layer/selection/expert_output.h"
+
 #include "base/error.h"
 #include <string.h>
 

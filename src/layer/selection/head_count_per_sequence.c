@@ -1,6 +1,7 @@
 /* head_count_per_sequence.c - calls the operator for each sequence. A head is a range of columns of q, k and v, so the
  * views of one sequence follow from the views of the whole call. */
 #include "layer/selection/head_count_per_sequence.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include "math/rng_draws.h"

@@ -1,6 +1,7 @@
 /* head_selection.c - selects the heads of an attention layer for each sequence by scores, which are computed from the
  * mean of the sequence's tokens. */
 #include "layer/selection/head_selection.h"
+
 #include "base/ctx.h"
 #include "layer/selection/computed_heads.h"
 #include "layer/selection/selection_gates.h"

@@ -1,5 +1,6 @@
 /* selection_gates.c - ranks scores, and computes gates and their gradients. */
 #include "layer/selection/selection_gates.h"
+
 #include <math.h>
 #include <string.h>
 

@@ -1,6 +1,7 @@
 /* variant.c - the struct of a variant (mha/variants.h): checks for all constructors, and the shapes and names of
  * parameters. */
 #include "layer/variants/variant.h"
+
 #include "base/ctx.h"
 #include <math.h>
 #include <stdio.h>

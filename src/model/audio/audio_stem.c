@@ -1,5 +1,6 @@
 /* audio_stem.c - runs the convolutions of an encoder that reads audio features, one sequence at a time. */
 #include "model/audio/audio_stem.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 

@@ -1,5 +1,6 @@
 /* model_grads.c - the list of gradients: one gradient per tensor that the model uses, named as in the checkpoint. */
 #include "model/backward/model_grads.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"

@@ -1,6 +1,7 @@
 /* config_layers.c - reads the heads, windows and rotation of each layer, under the key names of transformers 4.x and
  * 5.x. */
 #include "model/config/config_layers.h"
+
 #include "base/error.h"
 #include "base/size.h"
 #include "model/config/family.h"

@@ -3,6 +3,7 @@
  * Padding at the end of a sequence is passed to the operator as a length, and any other mask as a keep mask; both give
  * bitwise identical results. */
 #include "model/forward/batch.h"
+
 #include "base/error.h"
 #include "base/struct_size.h"
 #include "model/audio/audio_stem.h"

@@ -2,6 +2,7 @@
  *
  * Padding at the end of a source is passed to the operator as a length, and other masked tokens as a keep mask. */
 #include "model/forward/encoder_source.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"

@@ -1,5 +1,6 @@
 /* model_cache.c - the KV cache of a decoder: one cache of the operator per layer, all updated together. */
 #include "model/forward/model_cache.h"
+
 #include "attn/cache/kv_cache.h"
 #include "base/ctx.h"
 #include "base/error.h"

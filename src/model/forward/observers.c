@@ -1,6 +1,7 @@
 /* observers.c - passes maps, statistics and activations to callbacks. These results are stored for one layer at a time,
  * in the memory of the forward pass. */
 #include "model/forward/observers.h"
+
 #include "base/error.h"
 #include <string.h>
 

@@ -1,5 +1,6 @@
 /* pooler_logits.c - computes the pooler output and the logits. */
 #include "model/forward/pooler_logits.h"
+
 #include "base/error.h"
 #include "layer/activation.h"
 #include "layer/elementwise.h"

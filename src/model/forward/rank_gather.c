@@ -1,6 +1,7 @@
 /* rank_gather.c - see rank_gather.h. Each process sends the rows of its tokens, or the columns of its tokens, to all
  * other processes. */
 #include "model/forward/rank_gather.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"

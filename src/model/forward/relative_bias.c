@@ -1,6 +1,7 @@
 /* relative_bias.c - computes the biases of scores from relative positions, and their gradient. A pruned layer uses the
  * table columns of its remaining heads. */
 #include "model/forward/relative_bias.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include <math.h>

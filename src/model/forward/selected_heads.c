@@ -1,5 +1,6 @@
 /* selected_heads.c - reports the heads that each layer selected, as rows of mha_model_output.kept. */
 #include "model/forward/selected_heads.h"
+
 #include <string.h>
 
 void mha__selected_heads_begin(const mha_model *m, mha__batch *batch, int64_t layer, uint8_t *kept)

@@ -1,6 +1,7 @@
 /* sequence_shard.c - checks a shard, and reduces a batch to the tokens of the shard. The ids of the whole sequence are
  * checked, so that all processes reject an invalid sequence before any process waits for another process. */
 #include "model/forward/sequence_shard.h"
+
 #include "base/error.h"
 #include "base/struct_size.h"
 

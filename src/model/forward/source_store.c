@@ -1,5 +1,6 @@
 /* source_store.c - memory of the keys and values of sources. */
 #include "model/forward/source_store.h"
+
 #include <string.h>
 
 /* Returns the elements of a token's keys and values in one layer. */

@@ -1,5 +1,6 @@
 /* sampling.c - applies penalties and filters to logits before sampling, as transformers does. */
 #include "model/generate/sampling.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include <math.h>

@@ -5,6 +5,7 @@
  * that is completed first; if several stop strings are completed at the same byte, the text ends before the longest.
  * Stop strings consist of whole characters, so no character is split. */
 #include "model/generate/stop_strings.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"

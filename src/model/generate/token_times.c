@@ -1,6 +1,7 @@
 /* token_times.c - aligns the tokens of a text with the audio of its source: the maps of some heads of the
  * cross-attention, normalized and smoothed, and the best path through them. */
 #include "mha/token_times.h"
+
 #include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"

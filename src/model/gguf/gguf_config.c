@@ -1,6 +1,7 @@
 /* gguf_config.c - writes config.json from the keys of a GGUF file. The config is then read like any other: this source
  * file translates names, and checks only what config.json cannot express. */
 #include "model/gguf/gguf_config.h"
+
 #include "io/input_limits.h"
 #include "layer/block/feed_forward.h"
 #include "model/gguf/gguf_model.h"

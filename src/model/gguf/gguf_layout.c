@@ -1,5 +1,6 @@
 /* gguf_layout.c - see gguf_layout.h. */
 #include "model/gguf/gguf_layout.h"
+
 #include <string.h>
 
 /* Makes the two elements of each rotated pair neighbors. */

@@ -1,5 +1,6 @@
 /* gguf_model.c - gives the tensors of a GGUF file the names and layouts of a family. */
 #include "model/gguf/gguf_model.h"
+
 #include "base/ctx.h"
 #include "base/size.h"
 #include "io/derived_tensor.h"

@@ -1,5 +1,6 @@
 /* gguf_parts.c - see gguf_parts.h. */
 #include "model/gguf/gguf_parts.h"
+
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* image_input.c - divides images into patches and projects them. Each image is a product of its own, so its rows do not
  * depend on other images of the batch. */
 #include "model/vision/image_input.h"
+
 #include "base/error.h"
 #include <string.h>
 

@@ -1,5 +1,6 @@
 /* preprocessor.c - reads preprocessor_config.json, whose missing keys have the defaults of transformers' classes. */
 #include "model/vision/preprocessor.h"
+
 #include "io/json/json.h"
 #include <float.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* rank_parts.c - see rank_parts.h: which part a process holds, and the vocabulary. */
 #include "model/weights/rank_parts.h"
+
 #include "base/error.h"
 #include "base/size.h"
 #include "model/weights/tensor_pieces.h"

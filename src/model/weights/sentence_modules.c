@@ -1,5 +1,6 @@
 /* sentence_modules.c - see sentence_modules.h. */
 #include "model/weights/sentence_modules.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"

@@ -1,5 +1,6 @@
 /* tensor_order.c - see tensor_order.h. */
 #include "model/weights/tensor_order.h"
+
 #include <string.h>
 
 /* Describes a tensor as groups of `count` pieces of `size` elements. Piece n of a group is the model's piece number

@@ -1,5 +1,6 @@
 /* tensor_pieces.c - see tensor_pieces.h. */
 #include "model/weights/tensor_pieces.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"

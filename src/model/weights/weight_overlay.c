@@ -1,5 +1,6 @@
 /* weight_overlay.c - the weights of a folder, with some tensors replaced by tensors in memory. */
 #include "model/weights/weight_overlay.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include "io/safetensors/named_tensors.h"

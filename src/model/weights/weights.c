@@ -3,6 +3,7 @@
  * Invariant: a returned pointer covers exactly the shape that the config defines, whatever the file contains. A tensor
  * is used in place if it is aligned f32, else converted once. */
 #include "model/weights/weights.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include "io/block_types.h"

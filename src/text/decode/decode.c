@@ -1,10 +1,9 @@
 /* decode.c - maps each decoder type to decode steps, and runs them on a list of ids or on a stream. */
-#include "text/tokenizer.h"
-
 #include "base/ctx.h"
 #include "base/size.h"
 #include "base/utf8.h"
 #include "io/input_limits.h"
+#include "text/tokenizer.h"
 #include <string.h>
 
 /* ---- running the steps ---- */

@@ -1,9 +1,7 @@
 /* decode_steps.c - implements the steps of which decoders consist. */
-#include "text/decode/decode.h"
-
-#include "text/byte_level.h"
-
 #include "base/utf8.h"
+#include "text/byte_level.h"
+#include "text/decode/decode.h"
 #include <string.h>
 
 #define REPLACEMENT "\xEF\xBF\xBD" /* U+FFFD */

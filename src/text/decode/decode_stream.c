@@ -1,9 +1,8 @@
 /* decode_stream.c - decodes ids one at a time, as a model generates them. The decoder's steps pass on output as soon as
  * it is final. */
-#include "text/tokenizer.h"
-
 #include "base/ctx.h"
 #include "io/input_limits.h"
+#include "text/tokenizer.h"
 
 struct mha_text_stream {
     const mha_tokenizer *tokenizer;

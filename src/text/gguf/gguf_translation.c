@@ -1,5 +1,6 @@
 /* gguf_translation.c - see gguf_translation.h. */
 #include "text/gguf/gguf_translation.h"
+
 #include "base/ctx.h"
 #include "base/utf8.h"
 #include "io/input_limits.h"

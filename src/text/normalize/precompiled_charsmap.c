@@ -5,9 +5,8 @@
  * label, the offset to its children, and whether one of the children is a value. */
 #include "text/normalize/precompiled_charsmap.h"
 
-#include "text/normalize/canonical_order.h"
-
 #include "base/utf8.h"
+#include "text/normalize/canonical_order.h"
 #include <string.h>
 #include <utf8proc.h>
 

@@ -2,9 +2,8 @@
  * characters. */
 #include "text/normalize/text_edit.h"
 
-#include "text/byte_level.h"
-
 #include "io/input_limits.h"
+#include "text/byte_level.h"
 #include <string.h>
 
 mha_status mha__edits_run(const mha__edit_list *list, mha__pass *pass, mha__aligned buffers[2], mha__slice *text)

@@ -4,7 +4,6 @@
  * aligns both texts by these counts. A composed character therefore gets the offset of the first character that it was
  * composed from. */
 #include "text/normalize/canonical_order.h"
-
 #include <utf8proc.h>
 
 /* Returns true if the form leaves the text unchanged: characters whose first byte is below `first` never compose or

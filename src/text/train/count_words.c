@@ -4,11 +4,10 @@
  * the sums do not depend on which thread counts a piece. Pieces end after a newline, or before a space that follows a
  * visible ASCII character. Neither the normalizer nor the pre-tokenizer depends on text across such a boundary, so
  * dividing a line does not change its words. */
-#include "text/train/tokenizer_train.h"
-
 #include "base/ctx.h"
 #include "base/size.h"
 #include "base/utf8.h"
+#include "text/train/tokenizer_train.h"
 #include <string.h>
 
 enum { CHUNK = 1 << 17, BATCH = 1 << 22, UNCUT_MAX = 1 << 24 };

@@ -8,9 +8,8 @@
  * A token is always formed from the same pair, because earlier merges never crossed the ends of its text and therefore
  * split this text the same way everywhere. All positions of a pair thus appear in a single merge, which creates the
  * newer of its two tokens, and a merged pair never appears again. */
-#include "text/train/tokenizer_train.h"
-
 #include "base/ctx.h"
+#include "text/train/tokenizer_train.h"
 #include <string.h>
 
 typedef struct pair {

@@ -2,11 +2,10 @@
  *
  * tokenizer.json has the format that the `tokenizers` library writes. tokenizer_config.json names the matching
  * transformers class. The files of that class (vocab.json and merges.txt, or vocab.txt) are also written. */
-#include "text/train/tokenizer_train.h"
-
 #include "base/ctx.h"
 #include "io/files/output_folder.h"
 #include "io/json/json_write.h"
+#include "text/train/tokenizer_train.h"
 #include <string.h>
 
 /* ---- definitions of the tokenizer types ---- */

@@ -3,10 +3,9 @@
  * Ids are assigned first to special tokens, then to the characters of the alphabet and, if characters inside words have
  * a prefix, then to these characters with the prefix. Characters are in code point order. A character outside the
  * alphabet is dropped from its word. */
-#include "text/train/tokenizer_train.h"
-
 #include "base/ctx.h"
 #include "base/utf8.h"
+#include "text/train/tokenizer_train.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,10 +4,9 @@
  * Symbols form a linked list in an array, and candidate pairs form a heap ordered by rank and position, so a word of n
  * characters takes O(n log n) steps. Without a pre-tokenizer, the whole text is one word. A popped candidate may be
  * stale: as in the reference, it is valid only if its two symbols still form the token that it was created for. */
-#include "text/tokenizer.h"
-
 #include "base/ctx.h"
 #include "base/utf8.h"
+#include "text/tokenizer.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -3,10 +3,9 @@
  *
  * A character that is not a piece gets the lowest score of all pieces minus 10. Adjacent unknown characters form one
  * token. On ties, the path whose last piece starts leftmost wins, as in the reference. */
-#include "text/tokenizer.h"
-
 #include "base/ctx.h"
 #include "base/utf8.h"
+#include "text/tokenizer.h"
 #include "text/trim_offsets.h"
 #include <math.h>
 #include <stdio.h>

@@ -4,7 +4,6 @@
  * Pieces after the first are looked up with the prefix "##". The whole word becomes the unknown token if no piece
  * matches at some position, or if the word has more than max_input_chars_per_word characters. */
 #include "text/tokenizer.h"
-
 #include <string.h>
 
 /* Upper limit of max_input_chars_per_word, because the number of steps per word may be quadratic in its length.

@@ -1,7 +1,6 @@
 /* data_digest.c - computes the digest of training data in four independent lanes, because in a single lane, each
  * multiplication would wait for the previous one. */
 #include "mha/train_data.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

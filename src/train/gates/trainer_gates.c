@@ -1,6 +1,7 @@
 /* trainer_gates.c - creates the gates of a trainer, checks their options and state, and multiplies them into the model
  * or removes them. */
 #include "train/gates/trainer_gates.h"
+
 #include "base/arena.h"
 #include "base/ctx.h"
 #include "base/error.h"

@@ -1,6 +1,7 @@
 /* moments_gather.c - sends the moments of all ranks to rank 0 while rank 0 writes a checkpoint. Rank 0 requests pieces,
  * and the other ranks answer, so that rank 0 can end the exchange at any time if it fails. */
 #include "train/trainer/moments_gather.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include "io/safetensors/safetensors_stream.h"

@@ -4,6 +4,7 @@
  * failed. With MHA_REDUCE_FAST, exchanges begin before this agreement, and a rank whose workers have failed takes part
  * in them. */
 #include "train/trainer/rank_sums.h"
+
 #include "base/error.h"
 #include "train/gates/trainer_gates.h"
 #include "train/trainer_struct.h"

@@ -1,5 +1,6 @@
 /* worker_sums.c - sums the gradients of virtual workers. */
 #include "train/trainer/worker_sums.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include "layer/adamw.h"

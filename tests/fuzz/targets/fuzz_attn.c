@@ -3,7 +3,6 @@
  * either compute results or return an error without writing results, and must not access memory outside the arguments.
  */
 #include "fuzz.h"
-
 #include "mha/attn_grads.h"
 #include "mha/stats.h"
 #include "support/attn/guarded.h"

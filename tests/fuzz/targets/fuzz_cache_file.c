@@ -3,10 +3,9 @@
  * attention.
  */
 #include "fuzz.h"
-#include "mutate.h"
-
 #include "mha/attn.h"
 #include "mha/cache.h"
+#include "mutate.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,12 +2,11 @@
  * An accepted config must be within the limits of config.h, and must be accepted again. If it is small, a model with
  * this config and random weights must run.
  */
-#include "fuzz.h"
-#include "mutate.h"
-
 #include "base/ctx.h"
+#include "fuzz.h"
 #include "mha/model_create.h"
 #include "model/config/config.h"
+#include "mutate.h"
 #include "support/files.h"
 #include <float.h>
 #include <stdio.h>

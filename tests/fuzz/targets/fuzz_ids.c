@@ -2,7 +2,6 @@
  * the model. Accepted data must contain ids of the model's vocabulary, in sequences of equal length.
  */
 #include "fuzz.h"
-
 #include "mha/train_data.h"
 #include "support/files.h"
 

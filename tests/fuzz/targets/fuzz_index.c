@@ -4,7 +4,6 @@
  */
 #include "fuzz.h"
 #include "mutate.h"
-
 #include "support/files.h"
 #include <stdlib.h>
 #include <string.h>

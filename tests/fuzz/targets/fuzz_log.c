@@ -2,9 +2,8 @@
  * is the end of the log. An accepted log must be unchanged after its lines are read again.
  */
 #include "fuzz.h"
-#include "mutate.h"
-
 #include "mha/train_log.h"
+#include "mutate.h"
 #include "support/files.h"
 #include <string.h>
 

@@ -3,10 +3,9 @@
  * decoder must generate tokens with the KV cache. Opening the model without packing must return the same status.
  */
 #include "fuzz.h"
-#include "mutate.h"
-
 #include "mha/generate.h"
 #include "mha/seq2seq.h"
+#include "mutate.h"
 #include "support/files.h"
 #include <stdio.h>
 #include <stdlib.h>

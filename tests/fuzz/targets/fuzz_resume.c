@@ -4,7 +4,6 @@
  */
 #include "fuzz.h"
 #include "mutate.h"
-
 #include "support/files.h"
 #include "train/trainer_struct.h"
 #include <stdio.h>

@@ -2,12 +2,11 @@
  * of the model replaces a run of 16 letters M, the fingerprint of the data a run of 16 letters D. An accepted state
  * must be unchanged after saving and reading.
  */
-#include "fuzz.h"
-#include "mutate.h"
-
 #include "base/error.h"
+#include "fuzz.h"
 #include "heads/data/head_data.h"
 #include "heads/data/measure_state.h"
+#include "mutate.h"
 #include "support/files.h"
 #include <stdlib.h>
 #include <string.h>

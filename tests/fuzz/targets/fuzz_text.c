@@ -2,9 +2,8 @@
  * the options, the third the size of the parts in which the text is added; the result must not depend on this size. The
  * tokenizer must encode the text, and byte-level BPE must decode the tokens to the same text.
  */
-#include "fuzz.h"
-
 #include "base/utf8.h"
+#include "fuzz.h"
 #include "mha/text_train.h"
 #include <stdlib.h>
 #include <string.h>

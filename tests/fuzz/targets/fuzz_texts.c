@@ -1,11 +1,10 @@
 /* fuzz_texts.c - reads bytes as a file of texts; the first byte selects where texts end and whether NUL is allowed.
  * Texts must be valid UTF-8, with ascending line numbers. A file read in parts must give the same text as in one call.
  */
-#include "fuzz.h"
-#include "program.h"
-
 #include "base/utf8.h"
+#include "fuzz.h"
 #include "input/text_reader.h"
+#include "program.h"
 #include "support/files.h"
 #include <stdlib.h>
 #include <string.h>

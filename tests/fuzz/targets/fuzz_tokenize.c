@@ -2,9 +2,8 @@
  * Offsets must be inside the text, at character boundaries. A text must have the same tokens alone and in a pair. The
  * decoded text must be UTF-8 and, unless the tokens form invalid UTF-8, equal the text of a stream.
  */
-#include "fuzz.h"
-
 #include "base/utf8.h"
+#include "fuzz.h"
 #include "text/tokenizer.h"
 #include <stdio.h>
 #include <stdlib.h>

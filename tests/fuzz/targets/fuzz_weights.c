@@ -3,9 +3,8 @@
  * status must not depend on memory mapping or packing.
  */
 #include "fuzz.h"
-#include "mutate.h"
-
 #include "mha/generate.h"
+#include "mutate.h"
 #include "support/files.h"
 #include <stdio.h>
 #include <stdlib.h>

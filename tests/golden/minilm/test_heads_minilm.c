@@ -2,19 +2,16 @@
  * other random texts, words outside the vocabulary, and invalid arguments.
  *
  * Requires the real weights: the folder named by MHA_MINILM, or the cache folder of `./run fetch minilm`. */
+#include "mha/heads.h"
+#include "support/model/model_case.h"
+#include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
-
 #include <cmocka.h>
-#include <jansson.h>
-
-#include <stdbool.h>
-
-#include "mha/heads.h"
-#include "support/model/model_case.h"
 
 enum { LAYERS = 6, HEADS = 12, TOTAL = LAYERS * HEADS, TEXTS = 24 };
 

@@ -1,5 +1,6 @@
 /* cached.c - implements the reference model of a KV cache, and compares a cache with it. */
 #include "support/attn/cached.h"
+
 #include "support/check.h"
 #include "support/reference/half.h"
 #include <math.h>

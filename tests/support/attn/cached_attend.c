@@ -1,5 +1,6 @@
 /* cached_attend.c - implements cached_attend.h. */
 #include "support/attn/cached_attend.h"
+
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,5 +1,6 @@
 /* functions.c - implements functions.h. */
 #include "support/attn/functions.h"
+
 #include <math.h>
 
 enum { ROWS = 40, KEYS = 48, SHIFT = 100 * ROWS }; /* size of a cell of the mask; SHIFT makes positions positive */

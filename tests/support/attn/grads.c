@@ -1,5 +1,6 @@
 /* grads.c - runs the backward pass of a problem and compares its gradients. */
 #include "support/attn/grads.h"
+
 #include "support/check.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* packed.c - packs the sequences of a problem and compares the results with those of the padded problem. */
 #include "support/attn/packed.h"
+
 #include "support/check.h"
 #include <stdio.h>
 

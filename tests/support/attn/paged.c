@@ -1,5 +1,6 @@
 /* paged.c - moves keys and values of a problem into pages. */
 #include "support/attn/paged.h"
+
 #include <stdlib.h>
 
 enum { SPARE_PAGES = 3, BEYOND = 1 << 30 };

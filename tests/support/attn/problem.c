@@ -1,5 +1,6 @@
 /* problem.c - implements problem.h. Creates problems, runs them, and compares their results. */
 #include "support/attn/problem.h"
+
 #include "support/attn/functions.h"
 #include "support/attn/statistics.h"
 #include "support/check.h"

@@ -1,5 +1,6 @@
 /* rotated.c - implements rotated.h. */
 #include "support/attn/rotated.h"
+
 #include "math/types/q4_0.h"
 #include "math/types/q8_0.h"
 #include "mha/rope.h"

@@ -1,5 +1,6 @@
 /* statistics.c - compares the statistics of a problem with its probabilities. */
 #include "support/attn/statistics.h"
+
 #include "kernel/kernel.h"
 #include <float.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
 /* tensor.c - implements the guarded tensors of tensor.h. */
 #include "support/attn/tensor.h"
+
 #include "support/reference/half.h"
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* prompt_pair_case.c - implements prompt_pair_case.h. */
 #include "support/circuits/prompt_pair_case.h"
+
 #include "support/check.h"
 #include <stdlib.h>
 

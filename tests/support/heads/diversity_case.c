@@ -1,5 +1,6 @@
 /* diversity_case.c - implements diversity_case.h. */
 #include "support/heads/diversity_case.h"
+
 #include "support/check.h"
 #include "support/model/model_case.h"
 #include "support/rng.h"

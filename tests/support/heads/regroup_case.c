@@ -1,5 +1,6 @@
 /* regroup_case.c - implements regroup_case.h. */
 #include "support/heads/regroup_case.h"
+
 #include "support/check.h"
 #include <stdlib.h>
 

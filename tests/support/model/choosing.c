@@ -1,5 +1,6 @@
 /* choosing.c - implements choosing.h. The formulas are computed with plain loops in double. */
 #include "support/model/choosing.h"
+
 #include "mha/model_create.h"
 #include "support/check.h"
 #include <math.h>

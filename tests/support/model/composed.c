@@ -1,5 +1,6 @@
 /* composed.c - implements composed.h. */
 #include "support/model/composed.h"
+
 #include "support/check.h"
 #include <stdio.h>
 #include <stdlib.h>

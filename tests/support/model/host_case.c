@@ -1,5 +1,6 @@
 /* host_case.c - see host_case.h. */
 #include "support/model/host_case.h"
+
 #include "support/check.h"
 
 const mha_host_model host_medium = {.size = sizeof host_medium,

@@ -1,5 +1,6 @@
 /* layer_trial.c - implements layer_trial.h. */
 #include "support/model/layer_trial.h"
+
 #include "support/check.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* layers.c - creates and runs layers for tests. */
 #include "support/model/layers.h"
+
 #include "support/check.h"
 #include <string.h>
 

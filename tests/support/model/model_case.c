@@ -1,5 +1,6 @@
 /* model_case.c - implements model_case.h. Opens checkpoints, reads golden tensors, and runs the forward pass. */
 #include "support/model/model_case.h"
+
 #include "mha/model_create.h"
 #include "mha/model_save.h"
 #include "support/alloc.h"

@@ -1,5 +1,6 @@
 /* save_case.c - implements save_case.h. */
 #include "support/model/save_case.h"
+
 #include "support/check.h"
 #include "support/model/model_case.h"
 #include <dirent.h>

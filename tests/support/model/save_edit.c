@@ -1,5 +1,6 @@
 /* save_edit.c - implements save_edit.h. */
 #include "support/model/save_edit.h"
+
 #include "support/check.h"
 
 static void save(mha_model_edit *edit, mha_status status, const char *folder, mha_error *err)

@@ -1,5 +1,6 @@
 /* seq2seq_case.c - implements seq2seq_case.h. */
 #include "support/model/seq2seq_case.h"
+
 #include "support/check.h"
 #include <stdio.h>
 #include <stdlib.h>

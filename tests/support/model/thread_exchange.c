@@ -1,6 +1,7 @@
 /* thread_exchange.c - see thread_exchange.h. Every exchange publishes the arguments of a rank, waits for the others,
  * copies their messages, and waits again. */
 #include "support/model/thread_exchange.h"
+
 #include "support/check.h"
 #include <pthread.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /* thread_ranks.c - implements thread_ranks.h. Each callback publishes its argument, waits for the other ranks, reads
  * the arguments of all ranks, and waits again. Sums are computed recursively, unlike in libmha_mpi. */
 #include "support/model/thread_ranks.h"
+
 #include "support/check.h"
 #include <math.h>
 #include <pthread.h>

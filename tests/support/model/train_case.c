@@ -1,5 +1,6 @@
 /* train_case.c - implements train_case.h. */
 #include "support/model/train_case.h"
+
 #include "math/rng_draws.h"
 #include "support/check.h"
 #include "support/files.h"

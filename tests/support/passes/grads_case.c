@@ -1,5 +1,6 @@
 /* grads_case.c - implements grads_case.h. */
 #include "support/passes/grads_case.h"
+
 #include "support/check.h"
 #include "support/model/model_case.h"
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* inner_case.c - implements inner_case.h. Opens models, creates inputs, and computes the formulas. */
 #include "support/passes/inner_case.h"
+
 #include "support/check.h"
 #include "support/rng.h"
 #include <math.h>

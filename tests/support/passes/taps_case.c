@@ -1,5 +1,6 @@
 /* taps_case.c - implements taps_case.h. */
 #include "support/passes/taps_case.h"
+
 #include "support/check.h"
 #include "support/rng.h"
 #include <math.h>

@@ -1,5 +1,6 @@
 /* layer_ref.c - implements layer_ref.h. Uses plain loops. */
 #include "support/reference/layer_ref.h"
+
 #include <math.h>
 #include <stdlib.h>
 

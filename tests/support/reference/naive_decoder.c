@@ -1,5 +1,6 @@
 /* naive_decoder.c - implements naive_decoder.h. Uses plain loops in double. */
 #include "support/reference/naive_decoder.h"
+
 #include "support/check.h"
 #include <math.h>
 #include <stdio.h>

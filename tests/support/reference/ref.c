@@ -1,5 +1,6 @@
 /* ref.c - implements ref.h. Reads views and masks, and includes ref.inc once per type. */
 #include "support/reference/ref.h"
+
 #include "support/attn/functions.h"
 #include "support/reference/half.h"
 #include <float.h>

@@ -1,5 +1,6 @@
 /* whole_ref.c - implements whole_ref.h. Uses plain loops. */
 #include "support/reference/whole_ref.h"
+
 #include "mha/layer.h"
 #include "support/check.h"
 #include "support/reference/layer_ref.h"

@@ -1,5 +1,6 @@
 /* tokenizer_trainer.c - implements tokenizer_trainer.h. */
 #include "support/text/tokenizer_trainer.h"
+
 #include "support/check.h"
 #include <stdlib.h>
 #include <string.h>

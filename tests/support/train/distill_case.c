@@ -1,5 +1,6 @@
 /* distill_case.c - implements distill_case.h. */
 #include "support/train/distill_case.h"
+
 #include "support/check.h"
 #include "support/model/train_case.h"
 #include "train/trainer_struct.h"

@@ -1,15 +1,13 @@
 /* test_attn_machine_peak.c - tests mha/machine_peak.h: the measured rates must be plausible, and error messages
  * must contain the invalid value. The accuracy of the rates is not tested. */
+#include "mha/machine_peak.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
-
-#include "mha/machine_peak.h"
 #include <stdlib.h>
 #include <string.h>
+#include <cmocka.h>
 
 enum { BYTES = 1 << 20 };
 

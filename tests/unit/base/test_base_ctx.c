@@ -1,20 +1,18 @@
 /* test_base_ctx.c - tests contexts: options, environment variables, ISA limits, allocators, log messages and failures
  * of mha_ctx_create. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/ctx.h"
 #include "base/struct_size.h"
+#include <setjmp.h>
+#include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <cmocka.h>
 
 enum { ISAS_MAX = 16 };
 

@@ -1,17 +1,15 @@
 /* test_base_error.c - error messages must be truncated only between characters, and text quoted from any file must be
  * safe to print on a terminal. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/error.h"
 #include "base/utf8.h"
+#include <setjmp.h>
+#include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <cmocka.h>
 
 enum { MESSAGE = sizeof((mha_error *)0)->message, QUOTED = sizeof((mha__quoted *)0)->text };
 

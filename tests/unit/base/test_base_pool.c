@@ -1,24 +1,22 @@
 /* test_base_pool.c - tests the thread pool: each task must run exactly once, for any calling thread and any number of
  * threads, before and after fork(). */
 #define _GNU_SOURCE /* for sched_setaffinity */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/ctx.h"
 #include <pthread.h>
 #include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <cmocka.h>
 
 #if defined(__SANITIZE_THREAD__)
 #define THREAD_SANITIZER 1

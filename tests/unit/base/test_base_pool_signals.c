@@ -1,19 +1,17 @@
 /* test_base_pool_signals.c - a worker must receive only the signals that its own instructions raise. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/ctx.h"
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <cmocka.h>
 
 enum { THREADS = 4, TASKS = 1000 };
 

@@ -1,12 +1,10 @@
 /* test_base_size.c - computations of sizes from external values must detect every overflow. */
+#include "base/size.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-
 #include <cmocka.h>
-
-#include "base/size.h"
 
 static void products_and_sums_detect_overflow(void **state)
 {

@@ -1,14 +1,12 @@
 /* test_base_status.c - tests the names of statuses, the names and sizes of data types, and the version. */
+#include "mha/mha.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
-
-#include "mha/mha.h"
 #include <stdio.h>
 #include <string.h>
+#include <cmocka.h>
 
 static void every_status_has_its_text(void **state)
 {

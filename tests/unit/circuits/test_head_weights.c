@@ -1,14 +1,13 @@
 /* test_head_weights.c - tests mha_head_weights in every layout of a checkpoint: the projections, applied to the input
  * of a layer, must give the values, queries, keys and outputs of the forward pass. */
-#include <math.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "mha/importance.h"
 #include "mha/weight_circuits.h"
 #include "support/check.h"
 #include "support/model/model_case.h"
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* Checkpoints with separate, fused, interleaved and transposed projections, with and without biases and shared keys. */
 static const char *const folders[] = {

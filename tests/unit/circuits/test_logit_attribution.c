@@ -1,14 +1,12 @@
 /* test_logit_attribution.c - tests logit attributions in every family of decoders: the parts add up to the logit of the
  * model, heads are sums over their sources, and refusals. */
 #include "mha/logit_attribution.h"
-
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/model/model_case.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { T = 9 };
 

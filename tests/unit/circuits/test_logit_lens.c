@@ -1,16 +1,14 @@
 /* test_logit_lens.c - tests the logit lens: its last entry is the output of the model, every entry the output of a
  * shorter model, order and ranks are those of a sort, and refusals. */
+#include "mha/layer.h"
 #include "mha/logit_lens.h"
-
+#include "support/alloc.h"
+#include "support/check.h"
+#include "support/model/model_case.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "mha/layer.h"
-#include "support/alloc.h"
-#include "support/check.h"
-#include "support/model/model_case.h"
 
 enum { T = 7 };
 

@@ -1,16 +1,14 @@
 /* test_patch_state.c - patching that is canceled and then resumed from its state file must be bitwise identical to
  * uninterrupted patching; the state of other prompts, another site, granularity, direction or model is rejected, and so
  * is a damaged file. */
+#include "mha/circuits.h"
+#include "mha/io.h"
 #include "support/check.h"
 #include "support/model/model_case.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "mha/circuits.h"
-#include "mha/io.h"
 
 enum { T = 40, M = MHA_CIRCUIT_METRICS };
 

@@ -1,16 +1,14 @@
 /* test_weight_circuits.c - tests circuits from weights in every layout of a checkpoint: identities, other measures of
  * the same weights, laws, and refusals. tests/golden/verify compares recorded values. */
+#include "mha/importance.h"
 #include "mha/weight_circuits.h"
-
+#include "support/alloc.h"
+#include "support/check.h"
+#include "support/model/model_case.h"
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "mha/importance.h"
-#include "support/alloc.h"
-#include "support/check.h"
-#include "support/model/model_case.h"
 
 /* Checkpoints with separate, fused, interleaved and transposed projections, shared keys, and every kind of norm. */
 static const char *const folders[] = {

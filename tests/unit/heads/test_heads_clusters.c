@@ -1,10 +1,8 @@
 /* test_heads_clusters.c - tests classical multidimensional scaling with points in a plane, and compares average linkage
  * with scipy.cluster.hierarchy.linkage (1.17) for the same points, many of them at equal distances. */
-#include "support/check.h"
-
-#include <math.h>
-
 #include "heads/diversity/diversity.h"
+#include "support/check.h"
+#include <math.h>
 
 enum { MAX = 12 };
 

@@ -1,14 +1,12 @@
 /* test_heads_data.c - tests tokenized texts: evaluation order, truncation, token kinds, invalid input and failed
  * allocations. */
+#include "heads/data/head_data.h"
+#include "support/alloc.h"
 #include "support/check.h"
-
+#include "support/model/model_case.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "heads/data/head_data.h"
-#include "support/alloc.h"
-#include "support/model/model_case.h"
 
 static const char *const texts[] = {"wait.", "you keep the count, and then again they said", "the tank", "the rain",
                                     "and then again, they said"};

@@ -1,13 +1,11 @@
 /* test_heads_held_out.c - tests the division of texts into learning and held-out texts, and the masking of tokens. */
+#include "mha/head_data.h"
+#include "mha/held_out.h"
 #include "support/check.h"
-
+#include "support/model/model_case.h"
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "mha/head_data.h"
-#include "mha/held_out.h"
-#include "support/model/model_case.h"
 
 static void every_fourth_text_is_held_out(void **state)
 {

@@ -1,15 +1,13 @@
 /* test_heads_measure.c - tests the head measurement of a tiny model: means over texts, batches, threads, scores and
  * maps, segments, thresholds, the seed of the probe, cancellation and failed allocations. */
+#include "mha/heads.h"
+#include "support/alloc.h"
 #include "support/check.h"
-
+#include "support/rng.h"
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "mha/heads.h"
-#include "support/alloc.h"
-#include "support/rng.h"
 
 static const char folder[] = MHA_TEST_DATA "/models/bert-tiny";
 static const char *const texts[] = {"you keep the count", "and then again, they said", "wait for the tank"};

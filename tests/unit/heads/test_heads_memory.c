@@ -3,17 +3,15 @@
  * The model has 12 layers of 12 heads with random weights; complete maps of 4,096 tokens would need 9.7 GB. The heads
  * are narrow to save time: the test concerns memory per head and per token, while the memory per column is known (x, q,
  * k, v and a chunk of the feed-forward network). */
+#include "mha/heads.h"
+#include "mha/io.h"
 #include "support/check.h"
 #include "support/files.h"
 #include "support/rng.h"
-
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "mha/heads.h"
-#include "mha/io.h"
 
 enum { LAYERS = 12, HEADS = 12, DIM = 4, WIDTH = HEADS * DIM, INNER = 64, VOCAB = 64, TOKENS = 4096 };
 

@@ -1,15 +1,13 @@
 /* test_heads_of_maps.c - scores computed from maps that the caller passes must equal the scores of the model that
  * computed the maps, for several texts and with segments. Also tests cross-attention, kinds of tokens, errors and
  * failed allocations. */
+#include "mha/heads.h"
+#include "support/alloc.h"
 #include "support/check.h"
-
+#include "support/model/model_case.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "mha/heads.h"
-#include "support/alloc.h"
-#include "support/model/model_case.h"
 
 enum { TEXTS = 3, TOKENS_MAX = 16 };
 

@@ -1,11 +1,11 @@
 /* test_heads_state.c - a measurement that is canceled or killed and then resumed from its state file must be bitwise
  * identical to an uninterrupted measurement. State files of other measurements must be rejected. */
 #include "base/error.h"
+#include "mha/heads.h"
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model/model_case.h"
 #include "support/rng.h"
-
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -13,8 +13,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include "mha/heads.h"
 
 enum { TEXTS = 120, MAX = 40, VOCAB = 500, BATCH = 200 };
 

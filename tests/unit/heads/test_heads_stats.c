@@ -1,15 +1,13 @@
 /* test_heads_stats.c - tests the scores of one head without a model: for small maps with values calculated by hand, and
  * for the ideal patterns of golden/heads and their known labels. */
+#include "heads/measure/head_stats.h"
+#include "mha/io.h"
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <cmocka.h>
-#include <math.h>
-
-#include "heads/measure/head_stats.h"
-#include "mha/io.h"
 
 enum { N = 24 };
 

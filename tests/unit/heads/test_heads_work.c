@@ -1,16 +1,14 @@
 /* test_heads_work.c - tests measurements whose steps are divided among several calls: for any division, the last call
  * must return results bitwise identical to those of a single call. Invalid results of a callback must be rejected. */
-#include "support/check.h"
-#include "support/model/model_case.h"
-#include "support/rng.h"
-
-#include <stdlib.h>
-#include <string.h>
-
 #include "mha/compare_models.h"
 #include "mha/diversity.h"
 #include "mha/heads.h"
 #include "mha/importance.h"
+#include "support/check.h"
+#include "support/model/model_case.h"
+#include "support/rng.h"
+#include <stdlib.h>
+#include <string.h>
 
 enum { TEXTS = 60, MAX = 40, VOCAB = 500, BATCH = 100 };
 static const char STATISTICS[] = "statistics of heads";

@@ -1,21 +1,19 @@
 /* test_gguf.c - tests the GGUF reader: the values and the tensors of a file written by gguf-py, whose dequantized
  * elements must be bitwise identical, and damaged copies of this file, each of which must be refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "io/gguf/gguf.h"
 #include "io/quantized_blocks.h"
 #include "mha/io.h"
 #include "support/files.h"
 #include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <cmocka.h>
 
 static const char types[] = MHA_TEST_DATA "/gguf/types.gguf", floats[] = MHA_TEST_DATA "/gguf/types.safetensors";
 

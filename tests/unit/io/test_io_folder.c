@@ -2,16 +2,13 @@
  *
  * This program replaces two functions of the C library in order to act as the other processes: flock, which locks the
  * folder before its replacement, and openat, which opens the folder again after its replacement. */
+#include "io/files/output_folder.h"
+#include "support/files.h"
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
-
-#include "io/files/output_folder.h"
-#include "support/files.h"
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +16,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <cmocka.h>
 
 static const char *const known[] = {"a", "b", NULL};
 static const char *folder;

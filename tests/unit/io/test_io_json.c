@@ -1,18 +1,16 @@
 /* test_io_json.c - tests untrusted JSON: accepted and rejected texts. Error messages must contain the position and the
  * reason. */
+#include "base/ctx.h"
+#include "io/json/json.h"
+#include "support/files.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
-
-#include "base/ctx.h"
-#include "io/json/json.h"
-#include "support/files.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <cmocka.h>
 
 static mha_status parse(const char *text, size_t n, unsigned flags, mha_error *err)
 {

@@ -1,19 +1,17 @@
 /* test_io_json_memory.c - tests failed allocations in the JSON reader and writer, and the size limits of the parser. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/ctx.h"
 #include "io/json/json_write.h"
 #include "mha/io.h"
 #include "support/alloc.h"
 #include "support/files.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <cmocka.h>
 
 static const char text[] = "{\"a\":[1,2.5,\"x\\u00e9y\"],\"o\":{\"k\":null,\"l\":[true,false]},\"s\":\"\\\"\\n\"}";
 

@@ -1,18 +1,16 @@
 /* test_io_json_write.c - tests the JSON writer: layout, escapes, numbers and modified trees. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "io/json/json_number.h"
 #include "io/json/json_write.h"
 #include "mha/ctx.h"
 #include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <cmocka.h>
 
 static char *written(mha__json_writer *w)
 {

@@ -2,21 +2,19 @@
  * locales with a decimal comma (de_DE), a two-byte decimal separator (ps_AF) and the dotless i (tr_TR).
  *
  * localedef compiles the locales in a temporary folder. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "io/json/json_write.h"
 #include "mha/model_save.h"
 #include "support/files.h"
 #include "support/model/model_case.h"
 #include <locale.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <cmocka.h>
 
 static const char *const names[] = {"de_DE", "ps_AF", "tr_TR"};
 enum { LOCALES = sizeof names / sizeof *names };

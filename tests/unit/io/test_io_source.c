@@ -1,24 +1,22 @@
 /* test_io_source.c - tests opening of files: paths that are not regular files, file names without a folder, size
  * limits, and files of other formats. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/ctx.h"
 #include "io/files/input_file.h"
 #include "io/input_limits.h"
 #include "mha/io.h"
 #include "support/files.h"
+#include <setjmp.h>
 #include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <cmocka.h>
 
 static void bare_names(void **state)
 {

@@ -1,18 +1,16 @@
 /* test_io_tensor.c - tests reading of tensor values: every type, every conversion, .npy files in every dimension order,
  * and failed allocations. */
+#include "mha/io.h"
+#include "support/files.h"
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
-
-#include "mha/io.h"
-#include "support/files.h"
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <cmocka.h>
 
 /* ---- mha_tensor_read ---- */
 

@@ -1,16 +1,13 @@
 /* test_io_write.c - tests mha_file_write. At any time, a file must have its complete old or its complete new content.
  * Links must not be followed, and no temporary file may remain. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "mha/io.h"
 #include "support/files.h"
 #include <fcntl.h>
+#include <setjmp.h>
 #include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +16,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <cmocka.h>
 
 static void expect_content(const char *path, const char *want)
 {

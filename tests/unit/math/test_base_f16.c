@@ -3,17 +3,15 @@
  * Widening is tested for all 65536 patterns. Narrowing is tested at all 65536 values, at the midpoints between adjacent
  * values, and at the f32 neighbors of each midpoint. Rounding gives the same result for all values between these
  * points. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "math/half.h"
 #include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
+#include <cmocka.h>
 
 typedef struct half_type {
     const char *name;

@@ -3,15 +3,14 @@
  *
  * Sizes exceed every block size of the library: tiles of 4 columns, squares of 48, tasks of 64 columns, and 128
  * rows. */
-#include <float.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "math/linalg.h"
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/rng.h"
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { MAX = 150 };
 

@@ -1,13 +1,12 @@
 /* test_math_gram_runs.c - sums of X^T X over runs of rows must be bitwise identical to the products of single runs that
  * are added to the sums one by one, for any number of threads, with and without AVX2, and for any division of the runs
  * into calls. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "math/linalg.h"
 #include "support/alloc.h"
 #include "support/check.h"
 #include "support/rng.h"
+#include <stdlib.h>
+#include <string.h>
 
 /* Rows exceed a block of 128 rows, columns a square of 48. */
 enum { COLUMNS = 101, CELLS = COLUMNS * (COLUMNS + 1) / 2, RUNS = 9 };

@@ -1,13 +1,12 @@
 /* test_math_spectrum.c - tests eigenvalues and singular values of matrices that are not symmetric: known results,
  * products of known factors, invariants, and inputs that must be refused. */
+#include "math/linalg.h"
+#include "support/check.h"
+#include "support/rng.h"
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "math/linalg.h"
-#include "support/check.h"
-#include "support/rng.h"
 
 enum { MAX = 96 };
 

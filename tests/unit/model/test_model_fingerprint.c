@@ -1,12 +1,11 @@
 /* test_model_fingerprint.c - the fingerprint of a model must depend on its config, on every weight, on the type of
  * packed weights and on the ISA, and on nothing else. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "support/check.h"
 #include "support/files.h"
 #include "support/model/model_case.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 static const char FOLDER[] = "models/gpt2-tiny";
 

@@ -3,13 +3,11 @@
 #include "support/alloc.h"
 #include "support/text/tokenizer_edits.h"
 #include "text/tokenizer.h"
-
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <cmocka.h>
 
 /* Edits of the tokenizer bpe-first, which is similar to a SentencePiece model and has Replace and Strip steps in its

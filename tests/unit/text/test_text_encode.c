@@ -1,15 +1,13 @@
 /* test_text_encode.c - tests encoding and decoding: invalid arguments, worst-case texts, failed allocations, and
  * invariants that need no reference. */
+#include "base/utf8.h"
 #include "mha/text.h"
 #include "support/alloc.h"
-
-#include "base/utf8.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <cmocka.h>
 
 static mha_tokenizer *tiny;

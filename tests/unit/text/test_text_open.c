@@ -4,13 +4,11 @@
 #include "support/files.h"
 #include "support/text/tokenizer_edits.h"
 #include "text/tokenizer.h"
-
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <cmocka.h>
 
 #define BASE "small-template"

@@ -1,14 +1,12 @@
 /* test_text_stream.c - tests the streaming decoder: it must return only complete characters and lose no text. Also
  * tests invalid arguments and failed allocations. */
+#include "base/utf8.h"
 #include "mha/text.h"
 #include "support/alloc.h"
-
-#include "base/utf8.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
 #include <cmocka.h>
 
 static mha_tokenizer *open_folder(mha_ctx *ctx, const char *name)

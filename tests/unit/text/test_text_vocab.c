@@ -1,11 +1,9 @@
 /* test_text_vocab.c - tests the hash table of the vocabulary: lookup, longest match, prefixes and colliding keys. */
 #include "text/vocabulary/vocab.h"
-
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
 #include <cmocka.h>
 
 static void add(mha__vocab *v, const char *key, int32_t value)

@@ -1,9 +1,8 @@
 /* special_tokens.c - finds the special tokens that a tokenizer puts around a text, and classifies tokens. */
 #include "heads/data/tokens/special_tokens.h"
 
-#include <string.h>
-
 #include "base/error.h"
+#include <string.h>
 
 static mha_status add(int32_t *side, int64_t *count, int32_t id, mha_error *err)
 {

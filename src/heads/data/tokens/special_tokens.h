@@ -6,9 +6,8 @@
 #ifndef MHA_HEADS_DATA_TOKENS_SPECIAL_TOKENS_H
 #define MHA_HEADS_DATA_TOKENS_SPECIAL_TOKENS_H
 
-#include <stdbool.h>
-
 #include "mha/heads.h"
+#include <stdbool.h>
 
 enum { MHA__FRAME_TOKENS = 8 }; /* maximum number of tokens on each side; common templates have one or two */
 

@@ -1,13 +1,12 @@
 /* token_list.c - checks, truncates and appends the tokens of texts or ids. */
 #include "heads/data/tokens/token_list.h"
 
-#include <stdbool.h>
-#include <string.h>
-
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "model/model_text.h"
+#include <stdbool.h>
+#include <string.h>
 
 enum { FIRST_ROOM = 4096 };
 

@@ -1,6 +1,7 @@
 /* gguf_save.c - saves a model as a GGUF file. The written file is opened as a check, and its config is compared with
  * that of the model (gguf_compare.c). */
 #include "model/weights/gguf/gguf_save.h"
+
 #include "base/ctx.h"
 #include "base/error.h"
 #include "base/struct_size.h"

@@ -1,17 +1,15 @@
 /* test_heads_diversity.c - compares every measure of head similarity with its formula in double, computed from the maps
  * and contexts of a model. Tests an encoder, a decoder, and a model with a transposed output projection. */
+#include "math/linalg.h"
+#include "support/alloc.h"
 #include "support/check.h"
-
+#include "support/files.h"
+#include "support/heads/diversity_case.h"
+#include "support/model/model_case.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "math/linalg.h"
-#include "support/alloc.h"
-#include "support/files.h"
-#include "support/heads/diversity_case.h"
-#include "support/model/model_case.h"
 
 enum { TEXTS = 7 };
 

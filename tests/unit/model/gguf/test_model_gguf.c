@@ -1,12 +1,5 @@
 /* test_model_gguf.c - tests models in GGUF files: files written by gguf-py, and files written by mha_model_save_gguf,
  * must have the same tokens as the folder, and logits that are bitwise identical. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "mha/model_save.h"
 #include "mha/text.h"
 #include "model/gguf/gguf_config.h"
@@ -14,9 +7,14 @@
 #include "support/files.h"
 #include "support/gguf/gguf_case.h"
 #include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <cmocka.h>
 
 static const char data[] = MHA_TEST_DATA;
 
