@@ -8,6 +8,7 @@
 #include "math/types/e4m3.h"
 #include "math/types/e8m0.h"
 #include <stdio.h>
+#include <string.h>
 
 enum { GROUP = 32 }; /* elements with a scale in MXFP4 */
 

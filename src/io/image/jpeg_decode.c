@@ -1,15 +1,15 @@
 /* jpeg_decode.c - decodes JPEG files with libjpeg: YCbCr, RGB, grayscale, and CMYK and YCCK as Adobe stores them
  * (inverted), which become RGB without a color profile. */
 #include "io/image/image_decode.h"
+#include <string.h>
 
 #ifdef MHA_JPEG
 #include "base/ctx.h"
 #include "io/input_limits.h"
-#include <jerror.h> /* after jpeglib.h, which it requires */
 #include <setjmp.h>
 #include <stdio.h> /* before jpeglib.h, which requires it */
-#include <string.h>
 #include <jpeglib.h>
+#include <jerror.h> /* after jpeglib.h, which it requires */
 
 /* Extends the error manager of libjpeg, which must be its first member. */
 typedef struct jpeg_problem {

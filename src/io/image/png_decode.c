@@ -1,6 +1,7 @@
 /* png_decode.c - decodes PNG files with libpng: every color type becomes 8-bit RGB. Transparency is discarded, and of
  * 16-bit samples the high byte is kept. */
 #include "io/image/image_decode.h"
+#include <string.h>
 
 #ifdef MHA_PNG
 #include "base/ctx.h"
@@ -9,7 +10,6 @@
 #include <png.h>
 #include <setjmp.h>
 #include <stdio.h>
-#include <string.h>
 
 /* The most bytes of pixels that one byte of deflate data can contain. */
 enum { RATIO_MAX = 1032 };

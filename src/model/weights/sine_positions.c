@@ -7,6 +7,7 @@
 #include "model/weights/weights.h"
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { ROWS_MAX = 1 << 17 }; /* no tensor limits the table, so config.json alone must not request much memory */
 
