@@ -64,9 +64,23 @@ bool mha__entry_is_temporary(const char *entry, const char *name, const char *ki
     return *number && !number[strspn(number, "0123456789")];
 }
 
+bool mha__entry_lock(int fd, bool waits)
+{
+#if defined(__wasi__) /* WASI has no locks */
+    (void)fd, (void)waits;
+    return false;
+#else
+    int failed;
+    do
+        failed = flock(fd, waits ? LOCK_EX : LOCK_EX | LOCK_NB);
+    while (failed && errno == EINTR);
+    return !failed;
+#endif
+}
+
 bool mha__entry_is_left(int dir, const char *name, int fd)
 {
-    return flock(fd, LOCK_EX | LOCK_NB) == 0 && mha__entry_is(dir, name, fd);
+    return mha__entry_lock(fd, false) && mha__entry_is(dir, name, fd);
 }
 
 int mha__entries_rename(int dir, const char *from, const char *to)

@@ -10,7 +10,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -85,8 +84,7 @@ static mha_status create_temporary(mha__outfile *f, mha_error *err)
     for (;;) {
         f->fd = mha__open_at(f->dir, f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
         if (f->fd < 0) return errno == EEXIST ? mha__fail_in_use(err, f->path, f->temporary) : fail(f, errno, err);
-        while (flock(f->fd, LOCK_EX) != 0 && errno == EINTR)
-            continue;
+        mha__entry_lock(f->fd, true);
         if (mha__entry_is(f->dir, f->temporary, f->fd)) return MHA_OK;
         close(f->fd);
     }

@@ -10,7 +10,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -127,8 +126,7 @@ static mha_status create_temporary(mha__folder *f, mha_error *err)
         }
         if (!f->entries) continue;
         f->inside = dirfd(f->entries);
-        while (flock(f->inside, LOCK_EX) != 0 && errno == EINTR)
-            continue;
+        mha__entry_lock(f->inside, true);
         if (mha__entry_is(f->dir, f->temporary, f->inside)) return MHA_OK;
         closedir(f->entries);
         f->entries = NULL;

@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #ifdef __linux__
@@ -36,7 +35,7 @@ static int open_again(const mha__folder *f, const char *name, const char *const 
     if (!mha__entry_is(f->dir, name, dirfd(r->old))) {
         DIR *now = mha__entries_open(f->dir, name);
         if (!now) return errno;
-        flock(dirfd(now), LOCK_EX | LOCK_NB);
+        mha__entry_lock(dirfd(now), false);
         closedir(r->old);
         r->old = now;
     }
@@ -99,7 +98,7 @@ int mha__folder_exchange(const mha__folder *f, const char *const *known, mha__re
     if (f->aside[0]) r->aside = mha__entries_open(f->dir, f->aside);
     const bool ready = r->aside || !f->aside[0] || errno == ENOENT;
     int failed = ready ? 0 : errno;
-    flock(dirfd(r->old), LOCK_EX | LOCK_NB);
+    mha__entry_lock(dirfd(r->old), false);
     if (ready) failed = swap(f, known, r);
     closedir(r->old);
     if (r->aside) closedir(r->aside);
