@@ -113,23 +113,36 @@ void cli_message_words(const cli_word *list)
     words = list;
 }
 
-/* Returns the message after the name of a function or a struct of the library, such as "mha_prune_rule: ". */
-static const char *without_name(const char *message)
-{
-    const size_t n = strspn(message, "abcdefghijklmnopqrstuvwxyz0123456789_");
-    return strncmp(message, "mha_", 4) == 0 && strncmp(message + n, ": ", 2) == 0 ? message + n + 2 : message;
-}
+/* Functions and structs of the library whose messages are about a model, a text or an option. */
+static const cli_word names[] = {{"mha_generate_options: ", ""},
+                                 {"mha_head_data: ", ""},
+                                 {"mha_heads_options: ", ""},
+                                 {"mha_importance_options: ", ""},
+                                 {"mha_model_distill: ", ""},
+                                 {"mha_model_input: ", ""},
+                                 {"mha_prompt_pair_create: ", ""},
+                                 {"mha_prune_options: ", ""},
+                                 {"mha_regroup_options: ", ""},
+                                 {"mha_trainer_create: ", ""},
+                                 {NULL, NULL}};
 
-const char *cli_message(const char *message, char text[CLI_MESSAGE])
+/* Returns the message with another start if it begins with a word of the list. */
+static const char *replace_start(const cli_word *list, const char *message, char text[CLI_MESSAGE])
 {
-    message = without_name(rewriter ? rewriter(message, text) : message);
-    for (const cli_word *w = words; w && w->field; w++) {
+    for (const cli_word *w = list; w && w->field; w++) {
         const size_t n = strlen(w->field);
         if (strncmp(message, w->field, n) != 0) continue;
         snprintf(text, CLI_MESSAGE, "%s%s", w->option, message + n);
         return text;
     }
     return message;
+}
+
+const char *cli_message(const char *message, char text[CLI_MESSAGE])
+{
+    const char *changed = rewriter ? rewriter(message, text) : message;
+    if (changed == message) changed = replace_start(words, message, text);
+    return changed == message ? replace_start(names, message, text) : changed;
 }
 
 static const char *sentence(const mha_error *error)

@@ -29,11 +29,12 @@ int cli_finish(const cli_session *session, bool everywhere, int code);
 /* Prints a log line, unless -q is given. */
 void cli_say(const cli_session *session, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Words at the start of the library's messages, such as the name of a field, and what the user typed instead. */
+/* Words at the start of the library's messages, such as "mha_prune_rule: count must ", and what the user typed instead.
+ * They must be too long for the name of a file, with which other messages begin. */
 typedef struct cli_word {
     const char *field, *option; /* a list ends with `field` NULL */
 } cli_word;
-/* Replaces these words in all messages from now on. In all commands, names of functions and structs are removed. */
+/* Replaces these words in all messages from now on. */
 void cli_message_words(const cli_word *words);
 /* Passes the library's messages through `rewrite`, which returns `message` or a replacement written to `text`. NULL
  * leaves messages unchanged. */

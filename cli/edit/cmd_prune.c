@@ -146,7 +146,8 @@ static int work(prune_job *job)
     return given.search ? prune_curve(job) : prune(job);
 }
 
-static const cli_word words[] = {{"count ", "--count "}, {"ratio ", "--ratio "}, {NULL, NULL}};
+static const cli_word words[] = {
+    {"mha_prune_rule: count must ", "--count must "}, {"mha_prune_rule: ratio must ", "--ratio must "}, {NULL, NULL}};
 
 static int run(cli_session *s)
 {

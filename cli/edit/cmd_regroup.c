@@ -177,8 +177,10 @@ static int check(job *j)
     return code == CLI_DONE ? cli_check_out_folder(s) : code;
 }
 
-static const cli_word words[] = {{"key_heads ", "--key-heads "}, {"value_heads ", "--value-heads "}, {NULL, NULL}};
-static const cli_word of_both[] = {{"key_heads ", "--kv-heads "}, {"value_heads ", "--kv-heads "}, {NULL, NULL}};
+static const cli_word words[] = {
+    {"key_heads must ", "--key-heads must "}, {"value_heads must ", "--value-heads must "}, {NULL, NULL}};
+static const cli_word of_both[] = {
+    {"key_heads must ", "--kv-heads must "}, {"value_heads must ", "--kv-heads must "}, {NULL, NULL}};
 
 static int run(cli_session *s)
 {

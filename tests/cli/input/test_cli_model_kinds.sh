@@ -57,4 +57,13 @@ kind 2 '--count must be at most 6, the number of heads above the floor of each l
 kind 2 '--kv-heads must be a divisor of 4, the head count of layer 0 (got 3)' regroup --kv-heads 3 --method mean --ridge 0 -m gpt2 -o grouped
 kind 2 '--key-heads must be a divisor of 4, the head count of layer 0 (got 3)' regroup --key-heads 3 --method mean --ridge 0 -m gpt2 -o grouped
 kind 2 '--value-heads must be a divisor of 4, the head count of layer 0 (got 3)' regroup --value-heads 3 --method mean --ridge 0 -m gpt2 -o grouped
+
+# ---- files whose names look like the start of a message ----
+printf 'not a tensor file' >mha_file
+refused 3 "$MHA" info mha_file
+has err 'mha info: mha_file: '
+cp -r gpt2 'count m'
+printf '{' >'count m/config.json'
+refused 3 "$MHA" prune --by ov_norm --count 1 -m 'count m' -o pruned
+has err 'mha prune: count m/config.json: '
 finish
