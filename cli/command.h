@@ -129,6 +129,7 @@ typedef struct cli_command {
     unsigned shared;                  /* accepted shared options: CLI_MODEL | CLI_FILE ... */
     const struct poptOption *options; /* own options, terminated by POPT_TABLEEND; may be NULL */
     const cli_option_group *groups;   /* more own options, terminated by a NULL title; may be NULL */
+    bool (*resumes)(void);            /* true if the command continues the run in the folder of -o; NULL = never */
     bool (*divides)(void);            /* true if processes can divide the work for these options; NULL = never */
     /* Returns NULL if processes can divide long texts, otherwise the option or input that prevents it, such as
      * "--gates". Must depend on the command line only. NULL = processes can never divide them. */

@@ -154,11 +154,14 @@ int cli_outputs_check(const cli_session *s)
 {
     char output[CLI_OPTION_NAME];
     struct poptOption table[CLI_MAX_OPTIONS];
+    if (!cli_writes(s)) return CLI_DONE;
+    const bool resumes = s->command->resumes && s->command->resumes();
     cli_option_table(s->command, table);
     int code = CLI_DONE;
     for (const struct poptOption *o = table; (o->longName || o->shortName) && code == CLI_DONE; o++) {
         const char *path = o->val == CLI_OUTPUT ? *(const char *const *)o->arg : NULL;
-        if (path && strcmp(path, "-") != 0) code = cli_inputs_check(s, cli_option_name(o, output), path);
+        const bool continued = resumes && path == s->options.out;
+        if (path && !continued && strcmp(path, "-") != 0) code = cli_inputs_check(s, cli_option_name(o, output), path);
     }
     return code;
 }

@@ -111,6 +111,11 @@ static int check(cli_session *s)
     return cli_check_out_folder(s);
 }
 
+static bool resumes(void)
+{
+    return train_given.resume != 0;
+}
+
 static bool divides(void)
 {
     return true;
@@ -162,6 +167,7 @@ const cli_command cli_train = {
                 "mha train --resume --steps 60 -o small\n"
                 "mha train --from small -f notes.txt --eval-share 0.1 -o tuned\n"
                 "mha train --from small -f stories.txt --gates l0 --heads 6 --steps 40 -o fewer\n",
+    .resumes = resumes,
     .divides = divides,
     .run = run,
 };

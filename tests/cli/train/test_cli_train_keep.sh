@@ -27,6 +27,10 @@ expect 0 train --resume -o R --steps 4
 expect 0 train --resume -o R --steps 5 --export alone
 expect 0 "$MHA" info -m alone
 
+# A resumed run reads only the -o folder, which may also be named by the options that it ignores.
+expect 0 train --resume --from R -o R --steps 5
+expect 0 train --resume --tokenizer R -o R --steps 5
+
 # The --export folder must not be in the training folder or in a model that the run reads, whatever name it is given by.
 ln -s Q link
 for place in Q Q/ ./Q link Q/sub; do
