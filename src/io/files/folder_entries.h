@@ -25,11 +25,11 @@ bool mha__entry_is(int dir, const char *name, int fd);
 void mha__entry_temporary(const char *name, const char *kind, char temporary[NAME_MAX + 1]);
 /* Returns true if the entry has such a name, with the number of any process. */
 bool mha__entry_is_temporary(const char *entry, const char *name, const char *kind);
-/* Locks an open temporary file or folder until it is closed; waits for another process if `waits` is true. Returns false
- * if it cannot be locked: in use, or on a file system without locks. */
+/* Locks an open temporary file or folder until it is closed; waits for another process if `waits` is true. Returns
+ * false if it cannot be locked: in use, or on a file system without locks. */
 bool mha__entry_lock(int fd, bool waits);
 /* Locks an open temporary file or folder. A process that writes or replaces one holds a lock on it, so one that can be
- * locked was left behind by a killed process. Returns false if it is in use, or no longer has this name. */
+ * locked was left by a killed process. Returns false if it is in use, or no longer has this name. */
 bool mha__entry_is_left(int dir, const char *name, int fd);
 
 /* Renames an entry of `dir`. Returns 0, or an errno. */

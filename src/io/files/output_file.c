@@ -58,12 +58,19 @@ static mha_status look(mha__outfile *f, bool overwrite, mha_error *err)
     return MHA_OK;
 }
 
-/* Removes a file left behind by a killed process; a file that cannot be removed remains. */
+/* Opens a file for locking, also one that may not be written. */
+static int open_for_lock(int dir, const char *entry)
+{
+    const int flags = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, fd = mha__open_at(dir, entry, O_RDWR | flags, 0);
+    return fd >= 0 || errno != EACCES ? fd : mha__open_at(dir, entry, O_RDONLY | flags, 0);
+}
+
+/* Removes a file left by a killed process; a file that cannot be removed remains. */
 static void remove_if_left(const mha__outfile *f, const char *entry)
 {
     struct stat st;
     if (!mha__entry_is_temporary(entry, f->name, "tmp")) return;
-    const int fd = mha__open_at(f->dir, entry, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
+    const int fd = open_for_lock(f->dir, entry);
     if (fd < 0) return;
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && mha__entry_is_left(f->dir, entry, fd)) unlinkat(f->dir, entry, 0);
     close(fd);

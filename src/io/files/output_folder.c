@@ -88,7 +88,7 @@ static bool is_there(const mha__folder *f)
     return fstatat(f->dir, f->name, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* Removes a folder left behind by a killed process. If NAME does not exist, a leftover .NAME.old.PID is the only
+/* Removes a folder left by a killed process. If NAME does not exist, a leftover .NAME.old.PID is the only
  * remaining copy and is kept; no other process can have removed NAME while the lock is held. A folder that has been
  * renamed in the meantime is complete, not a leftover. A folder that cannot be removed remains. */
 static void remove_if_left(const mha__folder *f, const char *entry)

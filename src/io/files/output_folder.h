@@ -23,7 +23,7 @@ typedef struct mha__folder {
 
 /* Begins writing a folder at `path`. An existing folder is replaced only if all of its files are listed in `known`. A
  * pattern "*x" matches names that end in x, "x*" names that begin with x; NULL ends the list. Removes temporary folders
- * of that name left behind by killed processes, and, if NAME exists, folders that such a process had replaced
+ * of that name left by killed processes, and, if NAME exists, folders that such a process had replaced
  * (.NAME.old.PID). */
 mha_status mha__folder_begin(mha__folder *folder, const char *path, bool overwrite, const char *const *known,
                              mha_error *err);

@@ -166,8 +166,10 @@ static void check_without_writing(void **state)
 static void leftover_files(void **state)
 {
     (void)state;
-    const char *folder = files_folder(), *path = files_path(folder, "x");
-    const char *used = files_path(folder, ".x.tmp.999999998");
+    const char *folder = files_folder(), *readable = files_path(folder, ".x.tmp.999999997");
+    files_write(readable, "half", 4);
+    assert_int_equal(chmod(readable, 0444), 0);
+    const char *path = files_path(folder, "x"), *used = files_path(folder, ".x.tmp.999999998");
     char own[64];
     snprintf(own, sizeof own, ".x.tmp.%ld", (long)getpid());
     files_write(files_path(folder, own), "half", 4);
