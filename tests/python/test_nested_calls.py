@@ -2,6 +2,8 @@
 import copy
 import gc
 import pickle
+import signal
+import tempfile
 import threading
 import unittest
 
@@ -76,6 +78,45 @@ class Nested(unittest.TestCase):
             finally:
                 mha.set_progress(None)
             self.assertEqual(edit.evaluate().heads, (16, 14))
+
+
+class Signals(unittest.TestCase):
+    def test_a_handler_saves_the_trainer(self):
+        """A signal that arrives during a step must be handled after the library's call, as without locks."""
+        batch = mha.TrainBatch([IDS], labels=[IDS])
+        saved = []
+        with tempfile.TemporaryDirectory() as folder, mha.Trainer(MODEL, mha.TrainOptions(steps=100)) as trainer:
+            def save(number, frame):
+                trainer.save(f"{folder}/{len(saved)}")
+                saved.append(trainer.step_count)
+            for number in signal.SIGUSR1, signal.SIGINT:
+                before = signal.signal(number, save)
+                try:
+                    timer = threading.Timer(0.05, signal.raise_signal, (number,))
+                    timer.start()
+                    count = len(saved)
+                    while len(saved) == count and trainer.step_count < 100:
+                        trainer.step(batch)
+                    timer.join()
+                finally:
+                    signal.signal(number, before)
+                self.assertEqual(len(saved), count + 1)
+            again = mha.Trainer.resume(f"{folder}/1")
+            self.assertEqual(again.step_count, saved[1])
+
+    def test_a_handler_reads_gradients(self):
+        found = []
+        with mha.ModelGrads(MODEL) as grads:
+            before = signal.signal(signal.SIGUSR1, lambda *_: found.append(len(grads.list())))
+            try:
+                timer = threading.Timer(0.02, signal.raise_signal, (signal.SIGUSR1,))
+                timer.start()
+                while not found:
+                    grads.loss([IDS])
+            finally:
+                timer.join()
+                signal.signal(signal.SIGUSR1, before)
+            self.assertEqual(found, [len(grads.list())])
 
 
 class Threads(unittest.TestCase):

@@ -129,7 +129,7 @@ class Plan:
                  **description: Unpack[Description]) -> None:
         self._handle: c_void_p | None = None
         self._workspace = c_void_p()
-        self.lock = Exclusive("Plan")
+        self.lock, self._busy = Exclusive("Plan"), False  # busy: a call of the thread that holds the lock reads the arguments
         c = self._call = prepare(q, k, v, **description)
         d = c.desc
         self._wide = F64 if d.dtype == F64 else F32
@@ -203,22 +203,21 @@ class Plan:
         out: a contiguous array of the dtype of q for the output, which may be q itself. None: a new array.
         """
         if self._call.functions is not None:
-            return self.lock.run(self._run_any, q, k, v, out)
-        own = self.lock
-        with own.lock:  # as own.run() does, in half the time, but without functions that may call the plan in other threads
-            if own.busy:
-                raise own.nested()
-            try:
-                own.busy = True
-                return self._run_any(q, k, v, out)
-            finally:
-                own.busy = False
+            return self.lock.run(self._run_alone, q, k, v, out)
+        with self.lock.lock:  # as run() does, in half the time, but without functions that may call the plan in other threads
+            return self._run_alone(q, k, v, out)
 
-    def _run_any(self, q: Any, k: Any, v: Any, out: Any) -> Any:
-        if self._more:
-            return self._run_more(q, k, v, out)
-        self._place(q, k, v)
-        return self._run(out)
+    def _run_alone(self, q: Any, k: Any, v: Any, out: Any) -> Any:
+        if self._busy:  # a signal handler, or an attribute of an operand, calls the plan
+            raise self.lock.nested()
+        try:
+            self._busy = True
+            if self._more:
+                return self._run_more(q, k, v, out)
+            self._place(q, k, v)
+            return self._run(out)
+        finally:
+            self._busy = False
 
     def _place(self, q: Any, k: Any, v: Any) -> None:
         """Points the arguments at q, k and v."""
@@ -234,20 +233,18 @@ class Plan:
 
     def run_known(self, q: Any, k: Any, v: Any) -> Any:
         """Runs a call whose operands have the signatures of the plan; returns None if another call uses the plan."""
-        own = self.lock
-        if not own.lock.acquire(blocking=False):
+        lock = self.lock.lock
+        if self._busy or not lock.acquire(blocking=False):
             return None
-        nested, own.busy = own.busy, True
         try:
-            if nested:
-                return None
+            self._busy = True
             for slot, x in zip(self._slots, (q, k, v)):
                 slot.view.data = _address(x)
             lse = None if self._lse is None else self._lse.new()
             out = self._run(None)
         finally:
-            own.busy = nested
-            own.lock.release()
+            self._busy = False
+            lock.release()
         return out if lse is None else Attention(out, lse[0] if self._packed else lse, None, None, None)
 
     def _run(self, out: Any) -> Any:
@@ -286,6 +283,8 @@ class Plan:
             self.lock.run(self._close)  # waits for a call in another thread
 
     def _close(self) -> None:
+        if self._busy:
+            raise self.lock.nested()
         handle, self._handle = self._handle, None
         if handle is not None:
             self._free(self._ctx, self._workspace)

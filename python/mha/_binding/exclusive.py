@@ -14,11 +14,11 @@ _thread = threading.local()
 
 
 class Exclusive:
-    """The lock of one object. Its name is that of the object in messages."""
+    """The lock of one object. Its name is that of the object in messages. A signal handler, which may interrupt a call, may use the
+    object, for example to save a trainer: it runs before or after the library's call, not during it."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.busy = name, False  # busy: the owner of the lock runs a call
-        self.lock = threading.RLock()
+        self.name, self.lock = name, threading.RLock()
 
     def nested(self) -> RuntimeError:
         """Returns the error of a call in a callback."""
@@ -26,17 +26,15 @@ class Exclusive:
 
     def run(self, function: Callable[..., _T], *arguments: Any, **options: Any) -> _T:
         """Calls a function while no other call of the object runs."""
-        before = held()
-        if self in before:  # perhaps a callback in another thread, which would wait for its own call
+        if self in getattr(_thread, "lent", ()):
             raise self.nested()
+        before = held()
         with self.lock:
-            if self.busy:
-                raise self.nested()
             try:
-                self.busy, _thread.held = True, (*before, self)
+                _thread.held = (*before, self)
                 return function(*arguments, **options)
             finally:
-                self.busy, _thread.held = False, before
+                _thread.held = before
 
 
 def held() -> tuple[Exclusive, ...]:
@@ -48,11 +46,12 @@ def held() -> tuple[Exclusive, ...]:
 @contextmanager
 def lent(locks: tuple[Exclusive, ...]) -> Iterator[None]:
     """Runs a callback, perhaps in another thread, of a call that holds these locks."""
-    before, _thread.held = held(), locks
+    before = held(), getattr(_thread, "lent", ())
+    _thread.held = _thread.lent = locks
     try:
         yield
     finally:
-        _thread.held = before
+        _thread.held, _thread.lent = before
 
 
 def exclusive(method: Callable[Concatenate[_Self, _P], _T]) -> Callable[Concatenate[_Self, _P], _T]:

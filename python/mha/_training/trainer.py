@@ -146,7 +146,7 @@ class _Batches:
 
 
 class Trainer(Handle):
-    """Trains a copy of the weights of a model; use it from one thread at a time.
+    """Trains a copy of the weights of a model. Calls from several threads run one after another.
 
         >>> import mha
         >>> model = mha.Model.create({"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2, "vocab_size": 50})
