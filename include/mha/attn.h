@@ -312,10 +312,10 @@ MHA_API mha_dtype mha_attn_plan_weights(const mha_attn_plan *plan);
  * snprintf, writes at most `capacity` bytes, including a NUL, and returns the length of the whole text.
  *
  *     key               type or unit      meaning
- * kernel string fwd_decode if all tiles have so few rows that reading k and v dominates, as in
- * token generation; fwd_single_block with at most 128 keys and no inputs besides
- *                                         lengths, causal and window; else fwd_tiled
- *     few               object or null    decode kernels; null if the plan does not use them:
+ *     kernel            string            fwd_decode if all tiles have so few rows that reading k and v dominates,
+ *                                         as in token generation; fwd_single_block with at most 128 keys and no
+ *                                         inputs besides lengths, causal and window; else fwd_tiled
+ *     decode            object or null    decode kernels; null if the plan does not use them:
  *       rows            integer             maximum number of rows of a tile that they compute
  *       tiles           string              the tiles that have so few rows: all, none, ...
  *       needs           string              strides that fwd_decode requires; known only for a call

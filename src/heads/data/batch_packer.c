@@ -102,7 +102,7 @@ static void put_image(mha__packer *p, int64_t text, int64_t n)
 {
     const size_t bytes = mha__head_data_image_bytes(p->data);
     memcpy((char *)p->pixels + (size_t)n * bytes, mha__head_data_pixels(p->data, text), bytes);
-    if (p->labelled) p->labels[n] = p->labelled[p->label_at[text]];
+    if (p->labeled) p->labels[n] = p->labeled[p->label_at[text]];
 }
 
 static void put(mha__packer *p, int64_t text, int64_t at)
@@ -112,7 +112,7 @@ static void put(mha__packer *p, int64_t text, int64_t at)
     const size_t bytes = (size_t)length * sizeof *ids;
     memcpy(p->ids + at, ids, bytes);
     memcpy(p->types + at, mha__head_data_types(p->data, text), bytes);
-    if (p->labelled) memcpy(p->labels + at, p->labelled + p->label_at[text], bytes);
+    if (p->labeled) memcpy(p->labels + at, p->labeled + p->label_at[text], bytes);
 }
 
 /* Copies the source of pair n of a batch, and the tokens that its target predicts. */
@@ -153,7 +153,7 @@ bool mha__packer_next(mha__packer *p, mha__packed *batch)
                                      .pixels = p->pixels,
                                      .starts = p->starts},
                            .place = p->order + first,
-                           .labels = p->labelled || p->source_ids ? p->labels : NULL,
+                           .labels = p->labeled || p->source_ids ? p->labels : NULL,
                            .tokens = tokens};
     if (!p->source_ids) return true;
     p->source = (mha_model_input){

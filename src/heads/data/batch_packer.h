@@ -18,8 +18,8 @@ typedef struct mha__packer {
     int64_t *source_starts;  /* [count + 1] */
     mha_model_input source;  /* input of the encoder, with these arrays */
     float *pixels;           /* of the images of a batch; NULL for texts */
-    int32_t *labels;         /* labels of `ids`, or of images; written for pairs, and unless `labelled` is NULL */
-    const int32_t *labelled; /* labels of all tokens of the data, text after text, or of all images; or NULL */
+    int32_t *labels;         /* labels of `ids`, or of images; written for pairs, and unless `labeled` is NULL */
+    const int32_t *labeled;  /* labels of all tokens of the data, text after text, or of all images; or NULL */
     const int64_t *label_at; /* [texts of the data] index of each text's first label */
 } mha__packer;
 

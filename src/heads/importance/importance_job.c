@@ -83,7 +83,7 @@ static void find_labels(mha__importance_job *s)
         if (images) length = 1;
         s->label_at[t] = at;
     }
-    s->packer.labelled = s->options.labels;
+    s->packer.labeled = s->options.labels;
     s->packer.label_at = s->label_at;
 }
 

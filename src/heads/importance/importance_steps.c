@@ -50,7 +50,7 @@ int64_t mha__importance_steps(const mha__importance_job *s)
 /* Returns the number of predicted tokens in a text. */
 static int64_t terms_of(const mha__importance_job *s, int64_t text)
 {
-    const int32_t *labels = s->packer.labelled ? s->packer.labelled + s->label_at[text] : NULL;
+    const int32_t *labels = s->packer.labeled ? s->packer.labeled + s->label_at[text] : NULL;
     int64_t length, count = 0;
     mha_head_data_ids(s->data, text, &length);
     if (labels && s->options.loss == MHA_LOSS_CLASSES) return labels[0] != MHA_IGNORE;

@@ -1,5 +1,5 @@
-/* train_log_files.c - appends each record of a log to its files. The files are written in place, because a temporary
- * file left by a killed run would make the next run fail. */
+/* train_log_files.c - appends each record of a log to its files. The files are written in place, because
+ * records are appended to them. */
 #include "base/ctx.h"
 #include "base/size.h"
 #include "io/files/folder_entries.h"

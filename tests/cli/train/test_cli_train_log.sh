@@ -41,13 +41,12 @@ lines edited/training.jsonl 6 'one more step'
 head -n 5 edited/training.jsonl >five
 same before five 'the edited records must be kept'
 
-# Temporary files of a killed process with the same process id must not cause an error: process ids repeat in
+# A temporary file of a killed process with the same process id must not cause an error: process ids repeat in
 # containers.
 again left
 # shellcheck disable=SC2016 # the inner shell expands $$ and becomes the program
-expect 0 sh -c 'touch left/training.jsonl.tmp.$$ logged.jsonl.tmp.$$; exec "$MHA" train -q -t 1 --resume -o left --steps 6 --log logged.jsonl'
-same left/training.jsonl logged.jsonl 'with leftover temporary files'
-[ "$(echo left/*.tmp.*)" = 'left/*.tmp.*' ] || fail "temporary files must be removed (got $(echo left/*.tmp.*))"
+expect 0 sh -c 'touch .logged.jsonl.tmp.$$; exec "$MHA" train -q -t 1 --resume -o left --steps 6 --log logged.jsonl'
+same left/training.jsonl logged.jsonl 'with a leftover temporary file'
 
 # A new file of --log must begin with the records of all previous steps. An existing file must be replaced only with
 # --force, and symbolic links must not be followed.
