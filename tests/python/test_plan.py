@@ -2,7 +2,9 @@
 plans that mha.attention caches must not change its results. Calls must release the interpreter lock."""
 import copy
 import gc
+import os
 import pickle
+import re
 import threading
 import time
 import unittest
@@ -15,6 +17,28 @@ import numpy as np
 def arrays(*shapes, dtype=np.float32, seed=0):
     draw = np.random.default_rng(seed)
     return [draw.standard_normal(shape).astype(dtype) for shape in shapes]
+
+
+HEADER = os.path.join(os.path.dirname(__file__), "..", "..", "include", "mha", "attn.h")
+
+
+class Descriptions(unittest.TestCase):
+    def _keys(self, value):
+        """Returns the keys of an object and of all objects in it."""
+        if isinstance(value, list):
+            return set().union(*(self._keys(x) for x in value)) if value else set()
+        return set(value).union(*(self._keys(x) for x in value.values())) if isinstance(value, dict) else set()
+
+    def test_keys_are_those_of_the_header(self):
+        """attn.h documents the keys as a table, in which an object is followed by its keys."""
+        with open(HEADER, encoding="utf-8") as file:
+            table = re.search(r"key +type or unit +meaning\n(.*?) \*/\nMHA_API size_t mha_attn_plan_describe", file.read(), re.S)
+        rows = re.findall(r"^ \*     +((?:[a-z_]+, )*[a-z_]+) {2,}\S", table[1], re.M)
+        documented = {key for row in rows for key in row.split(", ")}
+        q, = arrays((1, 2, 4, 8))
+        more = dict(return_lse=True, return_probs=True, return_stats=True, top_keys=2, scores="raw")
+        found = self._keys(mha.attention_plan(q, q, q, **more))
+        self.assertEqual(found, documented | {"lse", "stats"})  # which the row of `out` names
 
 
 class Plans(unittest.TestCase):
