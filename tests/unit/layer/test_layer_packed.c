@@ -313,8 +313,8 @@ static void test_named_matrices(void **state)
     const mha_matrix good = {.weight = w, .out = 4}, wrong = {.weight = w, .out = 4, .packed = MHA_I8};
     static const char *const messages[] = {
         "attention layer: q, k and v: packed must be one of f32, bf16, f16, q8_0 (got i8)",
-        "attention layer: q, k and v: packed must be that of matrix 0, f32, in all matrices of a stack (got i8 in "
-        "matrix 1)",
+        ("attention layer: q, k and v: packed must be that of matrix 0, f32, in all matrices of a stack (got i8 in "
+         "matrix 1)"),
         "attention layer: o: packed must be one of f32, bf16, f16, q8_0 (got i8)",
         "block: gate: packed must be one of f32, bf16, f16, q8_0 (got i8)",
         "block: up: packed must be one of f32, bf16, f16, q8_0 (got i8)",
