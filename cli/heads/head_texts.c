@@ -106,9 +106,11 @@ static bool reads_images(const mha_model *model)
     return mha_model_describe(model)->image_channels > 0;
 }
 
-/* Checks that the model reads texts, and has a tokenizer if the texts are not token ids. */
-static int check_model(const cli_session *s, const mha_model *model)
+/* Checks that no text is blank, and that the model reads texts and has a tokenizer if they are not token ids. */
+static int check_texts(const cli_session *s, const mha_model *model, const cli_texts *texts)
 {
+    const int code = refuse_blank(s, texts);
+    if (code != CLI_DONE) return code;
     if (!s->options.ids && !reads_images(model) && !mha_model_tokenizer(model))
         return cli_error(s, CLI_REFUSED, CLI_NO_TOKENIZER, cli_shown(s->model));
     return cli_model_check_text(s, model);
@@ -119,8 +121,7 @@ int head_texts_data(const cli_session *s, const mha_model *model, const cli_text
 {
     const mha_head_data_options how = {.size = sizeof how, .work = work};
     mha_error error = {0};
-    int code = refuse_blank(s, texts);
-    if (code == CLI_DONE) code = check_model(s, model);
+    int code = check_texts(s, model, texts);
     if (code != CLI_DONE) return code;
     if (reads_images(model)) return data_of_images(s, model, texts, &how, data);
     cli_texts_number(texts);
@@ -141,8 +142,7 @@ int head_texts_maps(const cli_session *s, const mha_model *model, const char *te
     mha_head_data *data = NULL;
     const cli_texts one = {.count = 1, .text = &text};
     const bool listed = s->options.ids || reads_images(model);
-    int code = listed ? head_texts_data(s, model, &one, NULL, &data) : refuse_blank(s, &one);
-    if (code == CLI_DONE) code = check_model(s, model);
+    const int code = listed ? head_texts_data(s, model, &one, NULL, &data) : check_texts(s, model, &one);
     if (code != CLI_DONE) return code;
     const mha_status status = data ? mha_heads_measure_data(model, data, options, heads, &error)
                                    : mha_heads_measure(model, &text, 1, options, heads, &error);

@@ -1,6 +1,7 @@
 /* open_model.c - opens -m MODEL: a folder, "minilm" or "builtin". */
 #include "input/input.h"
 #include "input/model_folder.h"
+#include "input/source_target.h"
 #include "model_name.h"
 #include "options.h"
 #include "output.h"
@@ -65,8 +66,7 @@ int cli_model_open_named(cli_session *session, const char *name, const mha_model
 
 int cli_model_check_text(const cli_session *session, const mha_model *model)
 {
-    const mha_model *encoder = mha_model_encoder(model);
-    if (!mha_model_describe(encoder ? encoder : model)->feature_bins) return CLI_DONE;
+    if (!mha_model_describe(cli_encoder_of(model))->feature_bins) return CLI_DONE;
     return cli_error(session, CLI_REFUSED, "%s must read text (got %s, which reads audio: use mha transcribe)",
                      cli_shown(session->model_name), mha_model_describe(model)->family);
 }
