@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Reads a number from 0 to most - 1. Returns the text after it, or NULL. */
+/* Reads a number from 0 to max - 1. Returns the text after it, or NULL. */
 static const char *read_index(const char *text, int64_t max, int64_t *index)
 {
     char *end;

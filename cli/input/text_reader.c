@@ -10,8 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX = 16 << 20 };    /* maximum bytes of a text */
-enum { LONGEST = MAX + 2 }; /* maximum bytes of a line, including CR and newline */
+enum { TEXT_BYTES_MAX = 16 << 20, LINE_BYTES_MAX = TEXT_BYTES_MAX + 2 }; /* a line includes CR and newline */
 
 typedef struct reading {
     text_reader *reader;
@@ -156,7 +155,7 @@ static int end_file(reading *r)
 static int join(reading *r, const char *line, size_t bytes)
 {
     if (!r->bytes && !r->inside) r->first = r->line;
-    if (r->bytes + bytes > MAX) return refuse_long(r);
+    if (r->bytes + bytes > TEXT_BYTES_MAX) return refuse_long(r);
     if (r->bytes + bytes + 1 > r->room) {
         const size_t room = 2 * (r->bytes + bytes) + 4096;
         char *grown = realloc(r->text, room);
@@ -210,7 +209,7 @@ static int take_line(reading *r, size_t bytes)
 /* Grows the line buffer if it cannot hold one more byte and a NUL after `bytes` bytes. */
 static int widen(reading *r, size_t bytes)
 {
-    if (bytes == LONGEST) return refuse_long(r);
+    if (bytes == LINE_BYTES_MAX) return refuse_long(r);
     if (bytes + 1 < r->raw_room) return CLI_DONE;
     const size_t room = 2 * r->raw_room + 4096;
     char *grown = realloc(r->raw, room);

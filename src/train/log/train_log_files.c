@@ -17,8 +17,8 @@
  * mha_train_log_write_to remove the line. */
 static mha_status fail_write(const mha__log_file *file, int number, mha_error *err)
 {
-    const int cut = ftruncate(file->fd, file->size);
-    (void)cut;
+    const int failed = ftruncate(file->fd, file->size);
+    (void)failed;
     return mha__fail_errno(err, "cannot write the log", file->path, number);
 }
 
