@@ -20,7 +20,7 @@ mha_status mha__gguf_u32(mha__gguf_cursor *c, const char *what, uint32_t *value)
 mha_status mha__gguf_u64(mha__gguf_cursor *c, const char *what, uint64_t *value);
 /* Reads a string of any bytes, in place. */
 mha_status mha__gguf_string(mha__gguf_cursor *c, const char *what, const char **text, size_t *bytes);
-/* Skips a string. Returns false, and does not move, if it has more than `max` bytes or the file ends early. */
+/* Skips a string. If it has more than `max` bytes or the file ends early, returns false and keeps the position. */
 bool mha__gguf_skip_string(mha__gguf_cursor *c, size_t max);
 /* Reads a string of 1..most bytes of UTF-8 without NUL. *name is a copy with a NUL that is freed with the file; errors
  * include MHA_ERR_MEMORY. */
